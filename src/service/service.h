@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The relay service without I/O: connections, commands, sessions, the registrar's
+ * answers, the port pool, admission, notices, figures. It is fed bytes, datagrams,
+ * engine events and the time; it calls out through struct service_out. Control thread.
+ *
+ * An adapter (src/control) owns the sockets and a loop; a test owns a virtual clock.
+ * Nothing here is called again from inside an `out` callback, except that `hooks` may
+ * answer at once.
+ *
+ * Start reading: mr__service_input() is a player's bytes, mr__service_registrar() his
+ * datagram, mr__service_engine_event() what the data plane has to tell.
+ */
+#ifndef MR_SERVICE_SERVICE_H
+#define MR_SERVICE_SERVICE_H
+
+#include "base/log.h"
+#include "core/address.h"
+#include "engine/moonrelay.h"
+#include "service/hooks.h"
+#include "service/settings.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct service;
+
+/* Names a connection; never reused. 0 is none. */
+typedef uint64_t conn_id;
+
+enum conn_end {
+    MR_CONN_CLOSED,  /* FIN, everything answered */
+    MR_CONN_RESET,   /* the peer's RST or a read error */
+    MR_CONN_TIMEOUT, /* keepalive or TCP_USER_TIMEOUT gave up */
+    MR_CONN_OUTPUT,  /* it did not read what it was sent */
+    MR_CONN_SHUTDOWN,
+};
+
+/* What the service asks of its adapter. */
+struct service_out {
+    void *user;
+    /* Queues bytes on a connection, in order. */
+    void (*send)(void *user, conn_id conn, const char *data, size_t n);
+    /* Closes it once what was queued is flushed; mr__service_closed() must not follow. */
+    void (*close)(void *user, conn_id conn);
+    /* Stops or resumes reading from it (the next command waits for the last one's answer, or the
+     * client commands too fast). */
+    void (*pause)(void *user, conn_id conn, bool is_paused);
+    /* Sends a registrar reply from the address the datagram came to. */
+    void (*reply)(void *user, const struct mr_addr *to, const struct mr_addr *local,
+                  const char *data, size_t n);
+    /* Fills n bytes from the kernel's random source. */
+    void (*random)(void *user, void *buf, size_t n);
+};
+
+struct service_options {
+    const struct settings *settings; /* outlives the service */
+    struct mr *mr;                   /* ports are opened by mr__service_open_ports() */
+    struct log *log;
+    struct service_out out;
+    double (*wall_s)(void *user); /* for policies and logs; with out.user */
+};
+
+/* All now_ns below are CLOCK_MONOTONIC or the test's clock, the same as the engine's. */
+int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns);
+void mr__service_destroy(struct service *s);
+
+/* Puts a decider in, or takes it away (NULL). Pending requests must be none. */
+void mr__service_set_hooks(struct service *s, const struct hooks *hooks);
+
+/* Opens the relay ports of the settings. Ports that cannot be bound are left out with a warning;
+ * -EADDRINUSE etc. when none could. clamped: the smallest receive buffer granted when it is less
+ * than asked, else 0. */
+struct port_report {
+    size_t asked, opened;
+    struct mr_addr first_failed;
+    int first_error;
+    uint32_t clamped_rcvbuf;
+    char ranges[256]; /* "49152-51200/udp", as a firewall rule would name it; cut with "..." */
+};
+int mr__service_open_ports(struct service *s, struct port_report *report);
+
+/* ---- command channel. local: what the client connected to (a relayed `connect` names it). */
+conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,
+                           const struct mr_addr *local, uint64_t now_ns);
+void mr__service_input(struct service *s, conn_id c, const void *data, size_t n, uint64_t now_ns);
+/* FIN: what came is answered, then `close` is called (possibly later). */
+void mr__service_eof(struct service *s, conn_id c, uint64_t now_ns);
+/* It is gone already; no call about it follows. */
+void mr__service_closed(struct service *s, conn_id c, enum conn_end why, uint64_t now_ns);
+
+/* ---- registrar: one datagram. local: the address it came to. */
+void mr__service_registrar(struct service *s, const struct mr_addr *from,
+                           const struct mr_addr *local, const void *data, size_t n,
+                           uint64_t now_ns);
+
+/* ---- engine: every event of mr_poll(), in order. */
+void mr__service_engine_event(struct service *s, const struct mr_event *ev, uint64_t now_ns);
+
+/* ---- time: does what is due; the next moment something will be (UINT64_MAX: nothing). */
+void mr__service_tick(struct service *s, uint64_t now_ns);
+uint64_t mr__service_deadline(const struct service *s);
+
+/* Stops accepting: answers for new connections are refused from now on; what is queued goes out. */
+void mr__service_stop(struct service *s, uint64_t now_ns);
+
+/* ---- figures. */
+/* The whole page in the text format 0.0.4, NUL-terminated; mr__free() it. extra: a source of
+ * figures of other layers (process, log, scripts), written by the same writer. */
+struct metrics;
+typedef void (*metrics_source)(void *user, struct metrics *m);
+void mr__service_add_metrics(struct service *s, metrics_source source, void *user);
+char *mr__service_metrics(struct service *s, size_t *n, uint64_t now_ns);
+
+/* NULL when ready, else one line (no LF) saying which part is not. Valid until the next call. */
+const char *mr__service_not_ready(struct service *s, uint64_t now_ns);
+
+/* ---- what the policy layer reads and does (more with the later parts of module relay). */
+struct hook_session_iter;
+bool mr__service_session(const struct service *s, uint64_t id, struct hook_session *out);
+
+#endif
