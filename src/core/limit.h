@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rates as GCRA: a bucket is one 64-bit word, the moment at which it will be full
+ * again (its "TAT"). No refill step, an idle bucket costs nothing, and several
+ * workers share it by one compare-and-swap. Pure; any thread.
+ */
+#ifndef MR_CORE_LIMIT_H
+#define MR_CORE_LIMIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a rate means in time. All zero is no limit. */
+struct limit_rate {
+    uint64_t cost;     /* ns per unit (byte or datagram), 32.32 fixed point; 0 = no limit */
+    uint64_t burst_ns; /* depth of the bucket, in time */
+};
+
+enum { MR__LIMIT_BURST_MIN_MS = 1000 };
+
+/* A rate in units per second with a burst of rate * interval, at least one
+ * second's worth. 0 units per second is no limit. */
+struct limit_rate mr__limit_rate(uint64_t units_per_s, uint64_t interval_ns);
+
+/* ns that `units` cost, rounded up. Saturates. */
+uint64_t mr__limit_cost(uint64_t cost, uint64_t units);
+
+/* Would `units` pass now? Charges nothing. */
+bool mr__limit_fits(const _Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns,
+                    uint64_t units);
+
+/* Charges `units` if they pass, else changes nothing and returns false. A rate
+ * without cost always passes and leaves the word alone. */
+bool mr__limit_take(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint64_t units);
+
+/* Charges without asking (into debt). */
+void mr__limit_force(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns,
+                     uint64_t units);
+
+/* What all relays share. Memory of the engine, one for all planes; zeroed memory
+ * is "no limits". The first line is written by control (relaxed: a batch that
+ * sees half of a change limits by one old number for one batch) and read by a
+ * plane once a batch; the second is the bucket, written once a slice. */
+struct limit_global {
+    _Alignas(64) _Atomic uint64_t cost; /* struct limit_rate of the global bandwidth */
+    _Atomic uint64_t burst_ns;
+    _Atomic uint64_t slice_bytes;    /* 1 ms worth: what a plane takes at once */
+    _Atomic uint64_t lifetime_bytes; /* a relay's lifetime traffic passes below this; 0 = none */
+    _Alignas(64) _Atomic uint64_t tat_ns;
+};
+
+/* bytes_per_s 0: no limit. */
+void mr__limit_global_set(struct limit_global *g, uint64_t bytes_per_s, uint64_t interval_ns,
+                          uint64_t lifetime_bytes);
+
+/* A plane's share of the global bucket: what it took and has not used yet. */
+struct limit_budget {
+    uint64_t left_bytes;
+};
+
+/* Sees to it that the budget covers `bytes`, by taking a slice where it must. What
+ * was taken stays in the budget, so asking costs nothing when the datagram is
+ * refused for another reason. The caller subtracts when it charges. */
+bool mr__limit_budget_fits(struct limit_budget *b, struct limit_global *g, uint64_t now_ns,
+                           uint64_t bytes);
+
+#endif
