@@ -102,10 +102,10 @@ int mr__tables_link(struct tables *t, const struct link *link);
 /* -ENOENT */
 int mr__tables_unlink(struct tables *t, uint32_t port, const struct mr_addr *from);
 
-/* The decision without sockets and without consequences: `from` (any form) sends
- * `size` bytes to a local port; where would they go? The thing behind mr_decide().
- * -EINVAL port out of range or no address */
-int mr__tables_decide(const struct tables *t, uint64_t now_ns, const struct mr_addr *from,
-                      uint32_t port, uint32_t size, struct plane_out *out);
+/* The decision without sockets, the thing behind mr_decide(): `from` (any form) sends
+ * `size` bytes to a local port; where do they go? Charged and counted like a datagram
+ * that a worker received. -EINVAL: port out of range or no address; *out is untouched. */
+int mr__tables_decide(struct tables *t, uint64_t now_ns, const struct mr_addr *from, uint32_t port,
+                      uint32_t size, struct plane_out *out);
 
 #endif

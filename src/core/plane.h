@@ -39,7 +39,7 @@ enum mr__pairing {
 /* Bits of struct plane_rx.flags. */
 enum mr__rx_flag {
     MR__RX_TRUNCATED = 1 << 0,
-    MR__RX_INJECTED = 1 << 1, /* by the embedder: neither manual nor limited, but counted */
+    MR__RX_INJECTED = 1 << 1, /* by the embedder: forwarded though its relay is manual */
     MR__RX_AGAIN = 1 << 2,    /* was held: already counted as received */
 };
 
@@ -124,10 +124,6 @@ void mr__plane_unhold(struct plane *p, uint32_t n);
 /* Counts n datagrams that never reached mr__plane_batch(), e.g. refused by a mute:
  * received and verdict at once. */
 void mr__plane_count(struct plane *p, enum mr_verdict verdict, uint32_t n, uint64_t bytes);
-
-/* One decision without consequences: nothing is charged, touched or counted. */
-void mr__plane_peek(const struct plane *p, uint64_t now_ns, const struct plane_rx *rx,
-                    struct plane_out *out);
 
 /* Commands, between batches. As mr__relays_*, and the counts start at 0. */
 int mr__plane_add(struct plane *p, uint32_t port, uint32_t generation, const struct mr_addr *addr,

@@ -37,7 +37,8 @@ typedef uint64_t mr_relay_id;
 
 /* Bits of struct relay.flags. */
 enum mr__relay_flag {
-    MR__RELAY_MANUAL = 1 << 0,  /* datagrams go to the embedder (mirrored to the shared line) */
+    MR__RELAY_MANUAL = 1 << 0,  /* what its peer sends goes to the embedder, unlimited and
+                                 * uncounted but for the verdict (mirrored to the shared line) */
     MR__RELAY_DYNAMIC = 1 << 1, /* made for a stranger; for counts and caps, ignored here */
 };
 
