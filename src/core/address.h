@@ -14,6 +14,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* part of the shared library's interface */
+#endif
 
 /* 24 bytes without padding, so it can be compared and hashed as it lies in memory.
  * All bytes that a family does not use are zero. */
@@ -79,6 +82,9 @@ bool mr_addr_same_ip(const struct mr_addr *a, const struct mr_addr *b);
 /* Bits of enum mr_addr_class. */
 unsigned mr_addr_classify(const struct mr_addr *a);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,13 @@
 #ifndef MR_CORE_VERDICT_H
 #define MR_CORE_VERDICT_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* part of the shared library's interface */
+#endif
+
 /* X(constant, name in metrics and Lua, what happened) */
 #define MR_VERDICTS(X)                                                               \
     X(FORWARD, "forward", "sent on")                                                 \
@@ -46,4 +53,10 @@ const char *mr_verdict_name(enum mr_verdict v);
 /* "no relay has the sender's address". Static text. */
 const char *mr_verdict_text(enum mr_verdict v);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,0 +1,10 @@
+-- What luacheck holds all Lua of the project to. Policies see the sandbox's globals only.
+std = "luajit"
+max_line_length = 110
+codes = true
+self = false
+files["tests"] = { std = "+busted" }
+files["lua/policies"] = { std = "luajit" }
+files["tests/e2e/*.lua"] = { std = "+busted" }
+-- The config file's own words.
+files["**/moonrelay.lua"] = { read_globals = { "env", "file" } }
