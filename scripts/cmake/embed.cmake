@@ -10,7 +10,6 @@ set(index 0)
 foreach(name IN LISTS names)
   file(READ "${ROOT}/${name}" hex HEX)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
-  string(REGEX REPLACE "((0x..,){20})" "\\1\n    " bytes "${bytes}")
   # The NUL behind the data is not counted in `size`; it keeps an empty file a legal array.
   string(APPEND arrays "\nstatic const unsigned char file_${index}[] = {\n    ${bytes}0x00};\n")
   string(APPEND rows "    {\"${name}\", file_${index}, sizeof file_${index} - 1},\n")
