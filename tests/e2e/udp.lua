@@ -1,0 +1,127 @@
+-- SPDX-License-Identifier: MIT
+-- A UDP socket of a player or a stranger, with the sources of what it received. Start reading at udp.open.
+local ffi = require "ffi"
+local uv = require "luv"
+local loop = require "loop"
+
+ffi.cdef [[
+int setsockopt(int fd, int level, int name, const void *value, uint32_t len);
+]]
+
+local SOL_SOCKET, SO_RCVBUF, SO_RCVBUFFORCE = 1, 8, 33
+
+local Udp = {}
+Udp.__index = Udp
+
+local udp = {}
+
+-- Bursts of a test must not be lost in the test's own socket.
+local RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+
+local function enlarge(handle)
+  local fd, size = handle:fileno(), ffi.new("int[1]", RECEIVE_BUFFER_BYTES)
+  for _, name in ipairs { SO_RCVBUFFORCE, SO_RCVBUF } do
+    if ffi.C.setsockopt(fd, SOL_SOCKET, name, size, ffi.sizeof "int") == 0 then return end
+  end
+end
+
+--- Opens a socket on `ip` (127.0.0.1) and `port` (any free one).
+function udp.open(ip, port)
+  local self = setmetatable({ queue = {}, head = 1, tail = 0, errors = {} }, Udp)
+  self.handle = uv.new_udp()
+  loop.own(self)
+  local ok, err = self.handle:bind(ip or "127.0.0.1", port or 0)
+  if not ok then
+    self:close()
+    error("cannot bind " .. (ip or "127.0.0.1") .. ":" .. (port or 0) .. ": " .. err, 2)
+  end
+  enlarge(self.handle)
+  local name = self.handle:getsockname()
+  self.ip, self.port = name.ip, name.port
+  self.text = (name.ip:find(":", 1, true) and "[" .. name.ip .. "]" or name.ip) .. ":" .. name.port
+  self:resume()
+  return self
+end
+
+function Udp:resume()
+  self.handle:recv_start(function(err, data, from)
+    if err then
+      self.errors[#self.errors + 1] = err
+    elseif from then
+      self.tail = self.tail + 1
+      self.queue[self.tail] = { data = data, ip = from.ip, port = from.port }
+    end
+  end)
+end
+
+--- Fixes the peer, so that the kernel reports ICMP errors of it in self.errors.
+function Udp:connect(ip, port)
+  assert(self.handle:connect(ip, port))
+  self.connected = true
+end
+
+--- Sends one datagram now.
+function Udp:send(data, ip, port)
+  if self.connected then ip, port = nil, nil end
+  local sent, err = self.handle:try_send(data, ip, port)
+  if not sent then
+    self.errors[#self.errors + 1] = err
+    return nil, err
+  end
+  return sent
+end
+
+function Udp:take()
+  local datagram = self.queue[self.head]
+  if not datagram then return nil end
+  self.queue[self.head] = nil
+  self.head = self.head + 1
+  return datagram
+end
+
+--- How many datagrams wait to be received.
+function Udp:waiting()
+  loop.turn()
+  return self.tail - self.head + 1
+end
+
+--- The next datagram { data, ip, port }; an error when none comes.
+function Udp:recv(seconds)
+  local datagram = self:try_recv(seconds)
+  if not datagram then error("no datagram at " .. self.text, 2) end
+  return datagram
+end
+
+function Udp:try_recv(seconds)
+  return loop.try(function() return self:take() end, seconds)
+end
+
+--- The next datagram must be exactly this one.
+function Udp:expect(data, ip, port, seconds)
+  local got = self:try_recv(seconds)
+  if not got then error(string.format("no datagram at %s, expected %.60q", self.text, data), 2) end
+  if got.data ~= data then
+    error(string.format("expected %d bytes %.60q, got %d bytes %.60q from port %d", #data, data, #got.data, got.data,
+      got.port), 2)
+  end
+  if ip and got.ip ~= ip then error(string.format("expected it from %s, it came from %s", ip, got.ip), 2) end
+  if port and got.port ~= port then
+    error(string.format("expected it from port %d, it came from port %d", port, got.port), 2)
+  end
+  return got
+end
+
+--- Everything that is there now, as a list.
+function Udp:drain()
+  loop.turn()
+  local all = {}
+  for datagram in function() return self:take() end do all[#all + 1] = datagram end
+  return all
+end
+
+function Udp:close()
+  if not self.handle:is_closing() then self.handle:close() end
+  loop.turn()
+end
+
+return udp
