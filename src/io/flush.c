@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What leaves in one pass, grouped by the socket it leaves through. Worker threads.
+ * Start reading at mr__tx_flush().
+ */
+#include "io/transport.h"
+
+#include <string.h>
+
+enum {
+    GROUP_SLOTS = 4 * BATCH_MAX, /* hash of the egresses of one batch: a power of two, in L1 */
+    END = UINT16_MAX,
+};
+
+/* The datagrams of each egress as a chain through `next`, egresses in order of their
+ * first datagram. */
+struct groups {
+    unsigned n;
+    uint32_t egress[BATCH_MAX];
+    uint16_t first[BATCH_MAX], last[BATCH_MAX];
+    uint16_t next[BATCH_MAX];
+    uint8_t slots[GROUP_SLOTS]; /* group + 1 */
+};
+
+static unsigned find_slot(const struct groups *g, uint32_t egress)
+{
+    unsigned slot = (egress * 0x9e3779b1u) >> 24;
+
+    _Static_assert(GROUP_SLOTS == 256, "the shift keeps the top bits of the product");
+    while (g->slots[slot] && g->egress[g->slots[slot] - 1] != egress)
+        slot = (slot + 1) & (GROUP_SLOTS - 1);
+    return slot;
+}
+
+static void add_to_group(struct groups *g, uint32_t egress, unsigned i)
+{
+    unsigned slot = find_slot(g, egress);
+
+    g->next[i] = END;
+    if (g->slots[slot]) {
+        unsigned k = g->slots[slot] - 1u;
+
+        g->next[g->last[k]] = (uint16_t)i;
+        g->last[k] = (uint16_t)i;
+        return;
+    }
+    g->egress[g->n] = egress;
+    g->first[g->n] = g->last[g->n] = (uint16_t)i;
+    g->slots[slot] = (uint8_t)++g->n;
+}
+
+/*
+ * Datagrams that leave through one socket are sent by one call, also when they came in
+ * by different ones: a host that talks to thirty clients writes to thirty of our ports,
+ * and all of it leaves from the host's port. Order matters within an egress only; peers
+ * see nothing else.
+ */
+void mr__tx_flush(struct tx *tx, const struct transport *transport, const struct tx_socket *sockets,
+                  struct batch *batch)
+{
+    struct groups g;
+    uint16_t index[BATCH_MAX];
+
+    g.n = 0;
+    memset(g.slots, 0, sizeof g.slots);
+    for (unsigned i = 0; i < batch->n; i++) {
+        if (batch->out[i].verdict == MR_VERDICT_FORWARD)
+            add_to_group(&g, batch->out[i].egress, i);
+    }
+    for (unsigned k = 0; k < g.n; k++) {
+        unsigned n = 0;
+
+        for (unsigned i = g.first[k]; i != END; i = g.next[i])
+            index[n++] = (uint16_t)i;
+        transport->send(tx, &sockets[g.egress[k]], batch, index, n);
+    }
+}
