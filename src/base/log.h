@@ -90,7 +90,7 @@ size_t mr__log_format(char *buf, size_t cap, enum log_format format, uint64_t wa
                       const struct log_field *fields, size_t n_fields);
 
 /* Lets at most `burst` records of one kind through, then `per_s` a second, and
- * counts the rest, which the next one that passes reports as suppressed=N. */
+ * counts the rest in `suppressed`, which the next one that passes reports and sets to 0. */
 struct log_limiter {
     uint64_t full_at_ms;
     uint32_t suppressed;
