@@ -32,6 +32,7 @@ struct settings_values {
     uint16_t socket_port, http_port, udp_registrar_port;
     struct port_list udp_relay_ports;
     uint64_t udp_relay_timeout_ns;
+    uint64_t udp_relay_cleanup_interval_ns;              /* accepted for noray's sake, unused */
     uint64_t max_individual_traffic, max_global_traffic; /* bytes/s, 0 = none */
     uint64_t traffic_interval_ns;
     uint64_t max_lifetime_duration_ns, max_lifetime_traffic; /* 0 = none */
@@ -39,7 +40,7 @@ struct settings_values {
     enum log_format log_format;
     int log_addresses;          /* enum settings_log_addresses */
     const char *config;         /* "" = none */
-    const char *policies;       /* comma list; "" = from the config file */
+    const char *policies;       /* comma list; "" = not set: the config file's, or dynamic */
     const char *public_address; /* "" = found out */
     bool pairing_open, connect_relay, errors;
     int workers; /* -1 = auto */
@@ -96,6 +97,14 @@ int mr__settings_offer_environment(struct settings *s, char *const *environment)
 /* Reads the text of a .env file: KEY=VALUE lines, comments, optional export, quotes. */
 int mr__settings_offer_dotenv(struct settings *s, const char *text, size_t n, const char *path);
 
+/* Adds a message about something that the source said (a file's line that cannot be read, ...).
+ * It counts as the source's: an error fails mr__settings_resolve() until the source is forgotten.
+ * -ENOMEM. */
+__attribute__((format(printf, 4, 5))) int mr__settings_complain(struct settings *s,
+                                                                enum settings_source source,
+                                                                bool is_error, const char *format,
+                                                                ...);
+
 /* Forgets what a source offered (a config file is read again by a reload). */
 void mr__settings_forget(struct settings *s, enum settings_source source);
 
@@ -116,17 +125,20 @@ struct settings_row {
     enum settings_source source;
     const char *place; /* or NULL */
     bool is_live;      /* a reload can change it */
+    bool has_effect;   /* false: read and checked, but what it governs comes with a later version */
     const char *help;  /* one line: meaning, unit, range */
 };
 size_t mr__settings_row_count(void);
 void mr__settings_row(const struct settings *s, size_t i, struct settings_row *out);
 /* Any form of a key; -ENOENT. */
 int mr__settings_find(const char *key);
+/* The known key that looks most like an unknown one, or NULL when none comes near. */
+const char *mr__settings_suggest(const char *key);
 /* "command line", "environment", ".env", "config file", "default". */
 const char *mr__settings_source_name(enum settings_source source);
 
 /* The parsers by themselves, for tests, fuzzing and specs in policies. Exactly n bytes; 0, or
- * -EINVAL with *why a static text saying what is expected; -ERANGE likewise. */
+ * -EINVAL with *why a static text saying what is expected; -ERANGE likewise; -ENOMEM. */
 int mr__parse_size(const char *text, size_t n, uint64_t *bytes, const char **why);
 int mr__parse_duration(const char *text, size_t n, uint64_t *ns, const char **why);
 int mr__parse_bool(const char *text, size_t n, bool *out, const char **why);
