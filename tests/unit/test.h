@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -415,6 +416,22 @@ static inline bool test_is_wanted(const struct test_case *t, int argc, char **ar
     return argc < 2;
 }
 
+static inline void *test_nothing(void *arg)
+{
+    return arg;
+}
+
+/* ThreadSanitizer starts a thread of its own beside the program's first one, which must not look
+ * like one that a test left behind. */
+static inline void test_start_sanitizer_threads(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, test_nothing, NULL) == 0) {
+        pthread_join(thread, NULL);
+    }
+}
+
 static inline int test_main(const struct test_case *tests, size_t n, int argc, char **argv)
 {
     int failed = 0, skipped = 0, ran = 0;
@@ -425,6 +442,7 @@ static inline int test_main(const struct test_case *tests, size_t n, int argc, c
         }
         return 0;
     }
+    test_start_sanitizer_threads();
     for (size_t i = 0; i < n; i++) {
         if (test_is_wanted(&tests[i], argc, argv)) {
             int rc = test_run(&tests[i]);
