@@ -138,7 +138,9 @@ function prometheus.parse(text)
       local key = key_of(sample, labels)
       if page.series[key] then fail("this series is there twice") end
       local entry = { name = sample, labels = labels, value = parse_value(value, fail), line = number }
-      if page.families[family].type == "counter" and (entry.value < 0 or entry.value ~= entry.value) then fail("a counter below zero") end
+      if page.families[family].type == "counter" and (entry.value < 0 or entry.value ~= entry.value) then
+        fail("a counter below zero")
+      end
       page.series[key] = entry
       page.samples[#page.samples + 1] = entry
       table.insert(page.families[family].samples, entry)
