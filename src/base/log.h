@@ -74,13 +74,13 @@ const char *mr__log_level_name(enum log_level level);
 void mr__log(struct log *log, enum log_level level, const char *area, const char *msg,
              const struct log_field *fields, size_t n_fields);
 
-#define MR_LOG(log, level, area, msg, ...)                                       \
-    do {                                                                         \
-        struct log *log_ = (log);                                                \
-        if (log_ && (level) >= log_->level) {                                    \
-            const struct log_field f_[] = {__VA_ARGS__};                         \
-            mr__log(log_, (level), (area), (msg), f_, sizeof f_ / sizeof f_[0]); \
-        }                                                                        \
+#define MR_LOG(to, severity, part, text, ...)                                        \
+    do {                                                                             \
+        struct log *log_ = (to);                                                     \
+        if (log_ && (severity) >= log_->level) {                                     \
+            const struct log_field f_[] = {__VA_ARGS__};                             \
+            mr__log(log_, (severity), (part), (text), f_, sizeof f_ / sizeof f_[0]); \
+        }                                                                            \
     } while (0)
 
 /* Formats a record into buf with its LF and returns the length; a record that

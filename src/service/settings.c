@@ -531,6 +531,13 @@ void mr__settings_destroy(struct settings *s)
     mr__free(s);
 }
 
+void mr__settings_cap_connections(struct settings *s, uint32_t most)
+{
+    if (s->values.max_connections > most) {
+        s->values.max_connections = most;
+    }
+}
+
 const struct settings_values *mr__settings_values(const struct settings *s)
 {
     return &s->values;

@@ -112,6 +112,9 @@ void mr__settings_forget(struct settings *s, enum settings_source source);
  * called again after more offers. */
 int mr__settings_resolve(struct settings *s);
 
+/* Lowers max_connections to what the process has room for, until the next resolve. */
+void mr__settings_cap_connections(struct settings *s, uint32_t most);
+
 const struct settings_values *mr__settings_values(const struct settings *s);
 size_t mr__settings_message_count(const struct settings *s);
 const struct settings_message *mr__settings_message(const struct settings *s, size_t i);
