@@ -43,11 +43,12 @@ void mr__limit_force(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now
  * sees half of a change limits by one old number for one batch) and read by a
  * plane once a batch; the second is the bucket, written once a slice. */
 struct limit_global {
-    _Alignas(64) _Atomic uint64_t cost; /* struct limit_rate of the global bandwidth */
-    _Atomic uint64_t burst_ns;
+    _Atomic uint64_t cost, burst_ns; /* struct limit_rate of the global bandwidth */
     _Atomic uint64_t slice_bytes;    /* 1 ms worth: what a plane takes at once */
-    _Atomic uint64_t lifetime_bytes; /* a relay's lifetime traffic passes below this; 0 = none */
-    _Alignas(64) _Atomic uint64_t tat_ns;
+    _Atomic uint64_t lifetime_bytes; /* a relay's traffic passes below this; 0 = none */
+    unsigned char apart_1[64];
+    _Atomic uint64_t tat_ns;
+    unsigned char apart_2[64];
 };
 
 /* bytes_per_s 0: no limit. */

@@ -30,34 +30,41 @@ enum mr__link_op { MR__LINK_SET, MR__LINK_REMOVE };
 typedef void (*mr__tables_on_link)(void *user, enum mr__link_op op, const struct link *link);
 
 struct tables_config {
-    struct plane_config plane; /* max_links is set by the tables: see mr__tables_max_links() */
+    struct plane_config plane; /* max_links is not looked at: see mr__tables_max_links() */
     uint32_t max_pairs;
     uint32_t max_raws;
     mr__tables_on_link on_link; /* NULL: nobody listens */
     void *user;
 };
 
-struct pair {
-    uint32_t a, b;           /* port indexes, a <= b; a == MR__NONE: on the free list */
-    uint32_t next_a, prev_a; /* list of a's pairs: entry << 1 | side */
-    uint32_t next_b, prev_b;
+/* Something that lives between two relays and ends with either: a pair or a raw link.
+ * It is in the lists of both; a list's elements are entry << 1 | side. */
+struct tie {
+    uint32_t relay[2]; /* port indexes; a pair's are ordered; MR__NONE: nobody, or free */
+    uint32_t next[2], prev[2];
 };
 
 struct raw_link {
     struct link link;
-    uint32_t owner; /* relay that takes it along when it ends; MR__NONE: free */
-    uint32_t next, prev;
+    struct tie tie; /* between charged and target */
+};
+
+/* Entries of an array: those given back first, then those never used (so that a
+ * table sized for the worst case touches no memory before it needs it). */
+struct tie_pool {
+    uint32_t max, used;
+    uint32_t free;  /* list by next[0], MR__NONE ends it */
+    uint32_t fresh; /* entries from here on were never used */
 };
 
 struct tables {
-    struct plane plane; /* control's own replica: relays, links, no traffic */
-    struct pair *pairs;
-    uint32_t *pair_slots; /* open addressing by {a, b}: entry + 1 */
-    uint64_t pair_mask;
+    struct plane plane; /* control's own replica */
+    struct tie *pairs;
     struct raw_link *raws;
-    struct links raw_index; /* .charged = entry in raws */
-    uint32_t max_pairs, used_pairs, free_pair;
-    uint32_t max_raws, used_raws, free_raw;
+    uint32_t *pair_slots; /* open addressing by both relays: entry + 1 */
+    uint64_t pair_mask;
+    struct links raw_index; /* .charged is the entry in raws */
+    struct tie_pool pair_pool, raw_pool;
     mr__tables_on_link on_link;
     void *user;
 };
@@ -71,9 +78,9 @@ size_t mr__tables_bytes(const struct tables_config *config);
 void mr__tables_init(struct tables *t, const struct tables_config *config, void *mem);
 
 /* A relay at a free port; *id gets its name. addr is canonicalized first.
- * -EINVAL port, address (no family, port 0, unspecified, multicast, broadcast)
- * -EADDRINUSE the address is one of our own   -EEXIST the port has a relay
- * -EOVERFLOW no generation is left */
+ * -EINVAL port out of range, or no address   -EBUSY the port has a relay
+ * -EDESTADDRREQ port 0, unspecified, multicast or broadcast
+ * -EADDRNOTAVAIL one of our own addresses   -EOVERFLOW no generation is left */
 int mr__tables_create(struct tables *t, uint32_t port, const struct mr_addr *addr, uint32_t flags,
                       uint32_t egress, mr_relay_id *id);
 /* Ends the relay, its pairs, its links, its raw links. -ENOENT */
@@ -95,9 +102,10 @@ bool mr__tables_is_paired(const struct tables *t, mr_relay_id a, mr_relay_id b);
 int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
                             void (*fn)(void *user, mr_relay_id partner), void *user);
 
-/* A raw link; it ends with link->charged, or with link->target if that is MR__NONE
- * (both are port indexes of live relays). Replaces a raw link of the same key.
- * -EINVAL  -ENOENT no live owner  -ENOSPC */
+/* A raw link. link->charged and link->target are port indexes of live relays or
+ * MR__NONE, not both; it ends with either.
+ * -EINVAL port or address   -ENOENT no such relay   -EEXIST there is one with its key
+ * -ENOSPC */
 int mr__tables_link(struct tables *t, const struct link *link);
 /* -ENOENT */
 int mr__tables_unlink(struct tables *t, uint32_t port, const struct mr_addr *from);

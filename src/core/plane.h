@@ -65,7 +65,7 @@ struct plane_out {
 
 /* One plane's totals. Single writer, relaxed. */
 struct plane_totals {
-    _Alignas(64) _Atomic uint64_t received_packets;
+    _Atomic uint64_t received_packets;
     _Atomic uint64_t received_bytes;
     _Atomic uint64_t sent_bytes; /* of FORWARD */
     _Atomic uint64_t held;       /* gauge: received, verdict still open */

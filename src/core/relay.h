@@ -140,7 +140,7 @@ void mr__relays_init(struct relays *r, uint32_t ports, const struct hash_key *ke
 
 /* Puts a relay at a free port, as its address's newest. `generation` 0 takes the
  * port's next one (control); a replica is told which.
- * -EINVAL port out of range, or addr has no family   -EEXIST the port has a relay
+ * -EINVAL port out of range, or addr has no family   -EBUSY the port has a relay
  * -EOVERFLOW the port has used up its generations */
 int mr__relays_add(struct relays *r, uint32_t port, uint32_t generation, const struct mr_addr *addr,
                    uint32_t flags, uint32_t egress);

@@ -17,12 +17,16 @@ struct ring {
     unsigned char *data;
     uint32_t mask;
     uint32_t record_bytes;
-    /* Each side keeps its own index and its last view of the other's on one line,
-     * so that it reads the other's line only when it seems full or empty. */
-    _Alignas(64) _Atomic uint32_t head; /* next to write; by the producer */
-    uint32_t seen_tail;                 /* producer only */
-    _Alignas(64) _Atomic uint32_t tail; /* next to read; by the consumer */
-    uint32_t seen_head;                 /* consumer only */
+    /* Each side keeps its own index and its last view of the other's on a line of its
+     * own (kept apart by padding, so that the struct may lie anywhere), and reads the
+     * other's line only when the ring seems full or empty. */
+    unsigned char apart_1[64];
+    _Atomic uint32_t head; /* next to write; by the producer */
+    uint32_t seen_tail;    /* producer only */
+    unsigned char apart_2[64];
+    _Atomic uint32_t tail; /* next to read; by the consumer */
+    uint32_t seen_head;    /* consumer only */
+    unsigned char apart_3[64];
 };
 
 /* capacity is rounded up to a power of two (2 .. 2^31); 0 when impossible. */

@@ -20,7 +20,9 @@
 #include <stdint.h>
 
 struct wakeup {
-    _Alignas(64) _Atomic uint32_t is_asleep;
+    unsigned char apart_1[60];
+    _Atomic uint32_t is_asleep;
+    unsigned char apart_2[60];
 };
 
 /* Pairs with mr__wakeup_post(). */

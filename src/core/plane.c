@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The hot path. A batch goes through three stages, so that the cache lines of many
+ * datagrams are fetched at the same time instead of one after the other:
+ *
+ *     1  hash all        -> prefetch the links' slots
+ *     2  find all links  -> prefetch the relays' shared lines and counters
+ *     3  decide in order -> limits, activity, verdict
+ *
+ * Belongs to one worker's thread; the shared lines belong to all (relaxed atomics,
+ * see relay.h). Start reading at mr__plane_batch().
+ */
+#include "core/plane.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+    PORTS_MAX = 1 << 24, /* far above any machine's; keeps all sizes below 2^40 */
+    LINKS_MAX = 1 << 29,
+    DATAGRAM_MAX_BYTES = 65536,
+};
+
+/* ---- memory ---------------------------------------------------------------------- */
+
+static size_t counts_bytes(uint32_t ports)
+{
+    return mr__hash_align(((size_t)ports + 1) * sizeof(struct relay_counts));
+}
+
+static size_t drops_bytes(uint32_t ports)
+{
+    return mr__hash_align(((size_t)ports + 1) * sizeof(_Atomic uint64_t));
+}
+
+size_t mr__plane_bytes(const struct plane_config *config)
+{
+    if (config->ports == 0 || config->ports > PORTS_MAX || config->max_links > LINKS_MAX ||
+        config->max_own > LINKS_MAX)
+        return 0;
+    return mr__relays_bytes(config->ports) + mr__links_bytes(config->max_links) +
+           mr__own_bytes(config->max_own) + counts_bytes(config->ports) +
+           drops_bytes(config->ports);
+}
+
+void mr__plane_init(struct plane *p, const struct plane_config *config, void *mem)
+{
+    char *m = mem;
+
+    assert(mr__plane_bytes(config) > 0);
+    memset(p, 0, sizeof *p);
+    p->pairing = config->pairing;
+    p->ports = config->ports;
+    p->shared = config->shared;
+    p->limits = config->limits;
+    p->global = config->global;
+    mr__relays_init(&p->relays, config->ports, &config->key, m);
+    m += mr__relays_bytes(config->ports);
+    mr__links_init(&p->links, config->max_links, &config->key, m);
+    m += mr__links_bytes(config->max_links);
+    mr__own_init(&p->own, config->max_own, &config->key, m);
+    m += mr__own_bytes(config->max_own);
+    p->counts = (void *)m;
+    m += counts_bytes(config->ports);
+    p->drops = (void *)m;
+    /* "Nobody" has a line so that the hot path needs no branch; its activity means
+     * nothing and must not be written by every worker all the time. */
+    atomic_store_explicit(&p->shared[config->ports].activity_step_ns, UINT32_MAX,
+                          memory_order_relaxed);
+}
+
+/* ---- words ----------------------------------------------------------------------- */
+
+static inline uint64_t get(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* Of a word that only this thread writes: a load and a store instead of a locked
+ * addition, ten times cheaper. */
+static inline void add(_Atomic uint64_t *word, uint64_t n)
+{
+    atomic_store_explicit(word, get(word) + n, memory_order_relaxed);
+}
+
+/* Stored only when it moved by a step, or every datagram would take the line from
+ * the other workers. Signed, since another worker's clock reading may be newer. */
+static inline void touch(struct relay_shared *s, uint64_t now_ns)
+{
+    int64_t moved_ns = (int64_t)(now_ns - get(&s->activity_ns));
+
+    if (moved_ns > (int64_t)atomic_load_explicit(&s->activity_step_ns, memory_order_relaxed))
+        atomic_store_explicit(&s->activity_ns, now_ns, memory_order_relaxed);
+}
+
+/* ---- limits ------------------------------------------------------------------------ */
+
+/* What one batch reads once. */
+struct moment {
+    uint64_t now_ns;
+    uint64_t lifetime_bytes;
+    bool has_global;
+};
+
+/* A policy's limits: check, or charge when all other checks have passed. */
+static enum mr_verdict check_policy(const struct relay_limits *l, uint64_t now_ns)
+{
+    struct limit_rate pps = {get(&l->pps_cost), get(&l->pps_burst_ns)};
+    uint64_t max_bytes = get(&l->max_bytes);
+
+    if (!mr__limit_fits(&l->pps_tat_ns, pps, now_ns, 1))
+        return MR_VERDICT_BANDWIDTH;
+    if (max_bytes && get(&l->bytes) >= max_bytes)
+        return MR_VERDICT_TRAFFIC;
+    return MR_VERDICT_FORWARD;
+}
+
+static void charge_policy(struct relay_limits *l, uint64_t now_ns, uint32_t size)
+{
+    struct limit_rate pps = {get(&l->pps_cost), get(&l->pps_burst_ns)};
+
+    mr__limit_force(&l->pps_tat_ns, pps, now_ns, 1);
+    atomic_fetch_add_explicit(&l->bytes, size, memory_order_relaxed);
+}
+
+/*
+ * All checks in the order of the wire contract, then all charges: a datagram that is
+ * refused for its last reason has cost nothing. Between a check and its charge
+ * another worker may charge the same relay; the individual bandwidth is then checked
+ * again (it is charged first, so that nothing need be given back), the others let
+ * that one datagram through.
+ */
+static inline enum mr_verdict pass_limits(struct plane *p, const struct moment *m,
+                                          struct plane_out *out, struct relay_shared *s,
+                                          uint32_t flags, uint32_t size)
+{
+    struct limit_rate rate = {get(&s->cost), get(&s->burst_ns)};
+    uint64_t life_end = get(&s->life_end_ns);
+
+    if (!mr__limit_fits(&s->tat_ns, rate, m->now_ns, size))
+        return MR_VERDICT_BANDWIDTH;
+    if (m->has_global && !mr__limit_budget_fits(&p->budget, p->global, m->now_ns, size))
+        return MR_VERDICT_GLOBAL;
+    if (life_end && m->now_ns >= life_end)
+        return MR_VERDICT_DURATION;
+    if (m->lifetime_bytes && get(&s->lifetime_bytes) >= m->lifetime_bytes)
+        return MR_VERDICT_TRAFFIC;
+    if (flags & MR__SHARED_LIMITS) {
+        enum mr_verdict v = check_policy(&p->limits[out->charged], m->now_ns);
+
+        out->is_policy = v != MR_VERDICT_FORWARD;
+        if (v != MR_VERDICT_FORWARD)
+            return v;
+    }
+
+    if (!mr__limit_take(&s->tat_ns, rate, m->now_ns, size))
+        return MR_VERDICT_BANDWIDTH;
+    if (m->has_global)
+        p->budget.left_bytes -= size;
+    if (m->lifetime_bytes)
+        atomic_fetch_add_explicit(&s->lifetime_bytes, size, memory_order_relaxed);
+    if (flags & MR__SHARED_LIMITS)
+        charge_policy(&p->limits[out->charged], m->now_ns, size);
+    return MR_VERDICT_FORWARD;
+}
+
+/* ---- decisions --------------------------------------------------------------------- */
+
+/* out has a way, a sender and a receiver. */
+static inline enum mr_verdict decide_linked(struct plane *p, const struct moment *m,
+                                            const struct plane_rx *rx, struct plane_out *out)
+{
+    struct relay_shared *s = &p->shared[out->charged];
+    uint32_t flags = atomic_load_explicit(&s->flags, memory_order_relaxed);
+    enum mr_verdict v;
+
+    /* Also when it is refused: a peer that is held back is there. */
+    touch(s, m->now_ns);
+    if ((flags & MR__SHARED_MANUAL) && !(rx->flags & MR__RX_INJECTED))
+        return MR_VERDICT_MANUAL;
+    v = pass_limits(p, m, out, s, flags, rx->size);
+    if (v == MR_VERDICT_FORWARD)
+        touch(&p->shared[out->target], m->now_ns);
+    return v;
+}
+
+/*
+ * No link. Who is it? A known sender's address was compared with our own when it
+ * entered, so only a stranger's is here.
+ */
+static enum mr_verdict decide_miss(struct plane *p, const struct moment *m,
+                                   const struct plane_rx *rx, struct plane_out *out)
+{
+    const struct relay *port = &p->relays.at[rx->port], *sender;
+    uint32_t charged = mr__relays_find(&p->relays, &rx->from);
+
+    out->charged = charged == MR__NONE ? p->ports : charged;
+    out->target = port->generation ? rx->port : p->ports;
+    if (charged == MR__NONE && mr__own_contains(&p->own, &rx->from))
+        return MR_VERDICT_OWN_ADDRESS;
+    out->is_miss = 1;
+    if (port->port_flags & MR__PORT_OPEN)
+        return MR_VERDICT_NEW_FLOW;
+    if (!port->generation)
+        return MR_VERDICT_UNKNOWN_TARGET;
+    if (charged == MR__NONE)
+        return MR_VERDICT_UNKNOWN_SENDER;
+
+    sender = &p->relays.at[charged];
+    /* A manual relay's peer needs no pair to speak at its own port. */
+    if (p->pairing == MR__PAIRING_PAIRED &&
+        !(charged == rx->port && (sender->flags & MR__RELAY_MANUAL) &&
+          !(rx->flags & MR__RX_INJECTED)))
+        return MR_VERDICT_NOT_PAIRED;
+    out->is_miss = 0;
+    out->to = port->addr;
+    out->egress = sender->egress;
+    return decide_linked(p, m, rx, out);
+}
+
+static inline void prefetch_relay(const struct plane *p, uint32_t index)
+{
+    __builtin_prefetch(&p->shared[index], 1);
+    __builtin_prefetch(&p->counts[index], 1);
+}
+
+/* Stage 2 for one datagram: its link's values into out. charged == MR__NONE: none. */
+static inline void find_link(const struct plane *p, const struct plane_rx *rx, uint64_t slot,
+                             struct plane_out *out)
+{
+    const struct link *l = &p->links.slots[slot];
+
+    out->verdict = MR_VERDICT_FORWARD;
+    out->is_miss = out->is_policy = 0;
+    while (l->from.family && (l->port != rx->port || !mr_addr_equal(&l->from, &rx->from))) {
+        slot = (slot + 1) & p->links.mask;
+        l = &p->links.slots[slot];
+    }
+    if (!l->from.family) {
+        out->to = (struct mr_addr){0};
+        out->egress = out->charged = out->target = MR__NONE;
+        return;
+    }
+    out->to = l->to;
+    out->egress = l->egress;
+    out->charged = l->charged;
+    out->target = l->target;
+    prefetch_relay(p, l->charged);
+    prefetch_relay(p, l->target);
+}
+
+static struct moment begin(struct plane *p, uint64_t now_ns)
+{
+    struct limit_global *g = p->global;
+    struct moment m = {now_ns, get(&g->lifetime_bytes), get(&g->cost) != 0};
+    uint64_t most = get(&g->slice_bytes) + DATAGRAM_MAX_BYTES;
+
+    /* Slices of a rate that was lowered since. */
+    if (p->budget.left_bytes > most)
+        p->budget.left_bytes = most;
+    return m;
+}
+
+static void count_received(struct plane *p, const struct plane_rx *rx, uint32_t n)
+{
+    uint64_t packets = 0, bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(rx[i].flags & MR__RX_AGAIN)) {
+            packets++;
+            bytes += rx[i].size;
+        }
+    }
+    add(&p->totals.received_packets, packets);
+    add(&p->totals.received_bytes, bytes);
+}
+
+void mr__plane_batch(struct plane *p, uint64_t now_ns, const struct plane_rx *rx, uint32_t n,
+                     struct plane_out *out)
+{
+    struct moment m = begin(p, now_ns);
+    uint64_t slots[MR__PLANE_BATCH_MAX];
+
+    assert(n <= MR__PLANE_BATCH_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        slots[i] = mr__hash_addr(&p->links.key, &rx[i].from, rx[i].port) & p->links.mask;
+        __builtin_prefetch(&p->links.slots[slots[i]]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        find_link(p, &rx[i], slots[i], &out[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        struct plane_out *o = &out[i];
+        enum mr_verdict v;
+
+        if (rx[i].flags & MR__RX_TRUNCATED)
+            v = MR_VERDICT_TRUNCATED;
+        else if (o->charged != MR__NONE)
+            v = decide_linked(p, &m, &rx[i], o);
+        else
+            v = decide_miss(p, &m, &rx[i], o);
+        o->verdict = (uint16_t)v;
+        if (o->charged == p->ports)
+            o->charged = MR__NONE;
+        if (o->target == p->ports)
+            o->target = MR__NONE;
+    }
+    count_received(p, rx, n);
+}
+
+/* ---- counting ---------------------------------------------------------------------- */
+
+/* MR__NONE is counted on the line of "nobody". */
+static inline uint32_t line_of(const struct plane *p, uint32_t index)
+{
+    return index < p->ports ? index : p->ports;
+}
+
+void mr__plane_finish(struct plane *p, const struct plane_rx *rx, uint32_t n,
+                      const struct plane_out *out)
+{
+    uint64_t forwarded = 0, bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (out[i].verdict == MR_VERDICT_FORWARD) {
+            struct relay_counts *from = &p->counts[line_of(p, out[i].charged)];
+            struct relay_counts *to = &p->counts[line_of(p, out[i].target)];
+
+            add(&from->packets_in, 1);
+            add(&from->bytes_in, rx[i].size);
+            add(&to->packets_out, 1);
+            add(&to->bytes_out, rx[i].size);
+            forwarded++;
+            bytes += rx[i].size;
+        } else if (out[i].verdict < MR_VERDICT_COUNT) {
+            add(&p->totals.verdicts[out[i].verdict], 1);
+            if (out[i].verdict != MR_VERDICT_MANUAL)
+                add(&p->drops[line_of(p, out[i].charged)], 1);
+        }
+    }
+    add(&p->totals.verdicts[MR_VERDICT_FORWARD], forwarded);
+    add(&p->totals.sent_bytes, bytes);
+}
+
+void mr__plane_hold(struct plane *p, struct plane_out *out)
+{
+    assert(out->is_miss);
+    out->verdict = MR__PLANE_HELD;
+    add(&p->totals.held, 1);
+}
+
+void mr__plane_unhold(struct plane *p, uint32_t n)
+{
+    assert(get(&p->totals.held) >= n);
+    add(&p->totals.held, -(uint64_t)n);
+}
+
+void mr__plane_drop_held(struct plane *p, enum mr_verdict verdict, uint32_t n)
+{
+    mr__plane_unhold(p, n);
+    add(&p->totals.verdicts[verdict], n);
+}
+
+void mr__plane_count(struct plane *p, enum mr_verdict verdict, uint32_t n, uint64_t bytes)
+{
+    add(&p->totals.received_packets, n);
+    add(&p->totals.received_bytes, bytes);
+    add(&p->totals.verdicts[verdict], n);
+}
+
+void mr__plane_sum(const struct plane *p, uint32_t port, struct relay_sum *sum)
+{
+    const struct relay_counts *c = &p->counts[port];
+
+    sum->packets_in += get(&c->packets_in);
+    sum->bytes_in += get(&c->bytes_in);
+    sum->packets_out += get(&c->packets_out);
+    sum->bytes_out += get(&c->bytes_out);
+    sum->drops += get(&p->drops[port]);
+}
+
+/* ---- commands ---------------------------------------------------------------------- */
+
+int mr__plane_add(struct plane *p, uint32_t port, uint32_t generation, const struct mr_addr *addr,
+                  uint32_t flags, uint32_t egress)
+{
+    int rc = mr__relays_add(&p->relays, port, generation, addr, flags, egress);
+
+    if (rc == 0) {
+        struct relay_counts *c = &p->counts[port];
+
+        atomic_store_explicit(&c->packets_in, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->packets_out, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->drops[port], 0, memory_order_relaxed);
+    }
+    return rc;
+}
+
+int mr__plane_move(struct plane *p, uint32_t port, const struct mr_addr *addr)
+{
+    return mr__relays_move(&p->relays, port, addr);
+}
+
+int mr__plane_remove(struct plane *p, uint32_t port)
+{
+    return mr__relays_remove(&p->relays, port);
+}
+
+int mr__plane_link(struct plane *p, const struct link *link)
+{
+    struct link l = *link;
+
+    assert(l.port < p->ports);
+    l.charged = line_of(p, l.charged);
+    l.target = line_of(p, l.target);
+    return mr__links_set(&p->links, &l);
+}
+
+int mr__plane_unlink(struct plane *p, uint32_t port, const struct mr_addr *from)
+{
+    return mr__links_remove(&p->links, port, from);
+}
