@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * See http.h. The loop and libmicrohttpd meet in drive(): when its epoll descriptor is
+ * readable or its timeout is over, it runs.
+ */
+#include "control/http.h"
+
+#include "base/alloc.h"
+#include "io/listener.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { LISTEN_BACKLOG = 64, CONNECTION_MEMORY = 16 * 1024 };
+
+struct client {
+    struct client *next, **link;
+    uint64_t until_ms; /* the list is ordered by it, oldest first */
+    int fd;
+    bool is_cut;
+};
+
+struct http {
+    uv_poll_t poll;
+    uv_timer_t timer;
+    struct http_options opts;
+    struct MHD_Daemon *mhd;
+    int listener; /* libmicrohttpd closes it */
+    struct client *oldest, **newest;
+    unsigned handles;
+};
+
+/* ---- answers ----------------------------------------------------------------------------- */
+
+static enum MHD_Result respond(struct MHD_Connection *to, unsigned status, const char *type,
+                               struct MHD_Response *r)
+{
+    enum MHD_Result rc;
+
+    if (!r) {
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    }
+    rc = MHD_queue_response(to, status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result respond_line(struct MHD_Connection *to, unsigned status, const char *line)
+{
+    char text[1024];
+    size_t n = strlen(line);
+
+    if (n > sizeof text - 1) {
+        n = sizeof text - 1;
+    }
+    memcpy(text, line, n);
+    text[n++] = '\n';
+    return respond(to, status, "text/plain; charset=utf-8",
+                   MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_COPY));
+}
+
+static enum MHD_Result respond_metrics(struct http *h, struct MHD_Connection *to)
+{
+    size_t n = 0;
+    char *page = h->opts.metrics(h->opts.user, &n);
+    struct MHD_Response *r;
+
+    if (!page) {
+        return respond_line(to, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
+    }
+    r = MHD_create_response_from_buffer_with_free_callback(n, page, mr__free);
+    if (!r) {
+        mr__free(page);
+    }
+    return respond(to, MHD_HTTP_OK, "text/plain; version=0.0.4", r);
+}
+
+/* The answer is queued at the first call, when the head has arrived: no page of ours has a use
+ * for a body. */
+static enum MHD_Result on_request(void *user, struct MHD_Connection *to, const char *path,
+                                  const char *method, const char *version, const char *body,
+                                  size_t *body_n, void **state)
+{
+    struct http *h = user;
+    bool is_metrics = strcmp(path, "/metrics") == 0;
+    bool is_live = strcmp(path, "/livez") == 0;
+    bool is_ready = strcmp(path, "/readyz") == 0 || strcmp(path, "/healthz") == 0;
+
+    (void)version;
+    (void)body;
+    (void)body_n;
+    (void)state;
+    if (!is_metrics && !is_live && !is_ready) {
+        return respond_line(to, MHD_HTTP_NOT_FOUND, "not found: /metrics, /livez and /readyz are");
+    }
+    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+        return respond_line(to, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD");
+    }
+    if (is_metrics) {
+        return respond_metrics(h, to);
+    }
+    if (is_ready) {
+        const char *what = h->opts.not_ready(h->opts.user);
+        return what ? respond_line(to, MHD_HTTP_SERVICE_UNAVAILABLE, what)
+                    : respond_line(to, MHD_HTTP_OK, "ready");
+    }
+    return respond_line(to, MHD_HTTP_OK, "alive");
+}
+
+/* ---- connections ------------------------------------------------------------------------- */
+
+static void remove_client(struct http *h, struct client *c)
+{
+    *c->link = c->next;
+    if (c->next) {
+        c->next->link = c->link;
+    } else {
+        h->newest = c->link;
+    }
+    mr__free(c);
+}
+
+static void on_connection(void *user, struct MHD_Connection *connection, void **state,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http *h = user;
+    const union MHD_ConnectionInfo *info;
+    struct client *c;
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*state) {
+            remove_client(h, *state);
+            *state = NULL;
+        }
+        return;
+    }
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    c = mr__alloc(1, sizeof *c);
+    if (!c || !info) {
+        mr__free(c); /* the timeout of silence still holds for this one */
+        return;
+    }
+    c->fd = info->connect_fd;
+    c->until_ms = uv_now(h->opts.loop) + MR_HTTP_TIMEOUT_S * 1000;
+    c->link = h->newest;
+    *h->newest = c;
+    h->newest = &c->next;
+    *state = c;
+}
+
+/* Ends what is over time: libmicrohttpd sees the end of its stream and cleans up. */
+static uint64_t cut_overdue(struct http *h, uint64_t now_ms)
+{
+    for (struct client *c = h->oldest; c; c = c->next) {
+        if (c->until_ms > now_ms) {
+            return c->until_ms - now_ms;
+        }
+        if (!c->is_cut) {
+            c->is_cut = true;
+            (void)shutdown(c->fd, SHUT_RDWR);
+        }
+    }
+    return UINT64_MAX;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* Twice: a daemon that has reached its limit of connections listens again only with the run
+ * after the one that closed some, and until then nothing would wake it. */
+static void drive(struct http *h)
+{
+    MHD_UNSIGNED_LONG_LONG theirs = 0;
+    uint64_t wait_ms = cut_overdue(h, uv_now(h->opts.loop));
+
+    MHD_run(h->mhd);
+    MHD_run(h->mhd);
+    if (MHD_get_timeout(h->mhd, &theirs) == MHD_YES && theirs < wait_ms) {
+        wait_ms = theirs;
+    }
+    if (wait_ms == UINT64_MAX) {
+        uv_timer_stop(&h->timer);
+    } else {
+        uv_timer_start(&h->timer, on_timer, wait_ms, 0);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    drive(timer->data);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    drive(poll->data);
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static int start_mhd(struct http *h)
+{
+    unsigned flags = MHD_USE_EPOLL; /* and no thread: we run it */
+
+    errno = 0;
+    if (h->opts.local.family == 6) {
+        flags |= MHD_USE_IPv6;
+    }
+    h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
+                              h->listener, MHD_OPTION_CONNECTION_LIMIT,
+                              (unsigned)MR_HTTP_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                              (unsigned)MR_HTTP_CONNECTIONS_PER_ADDRESS,
+                              MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MR_HTTP_TIMEOUT_S,
+                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+                              MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+    if (!h->mhd) {
+        mr__listener_close(h->listener);
+        return errno ? -errno : -ENOMEM;
+    }
+    return 0;
+}
+
+int mr__http_open(struct http **out, const struct http_options *opts, struct mr_addr *bound)
+{
+    struct http *h = mr__alloc(1, sizeof *h);
+    struct listener_options listen = {.local = opts->local, .backlog = LISTEN_BACKLOG};
+    const union MHD_DaemonInfo *info;
+    int rc;
+
+    if (!h) {
+        return -ENOMEM;
+    }
+    h->opts = *opts;
+    h->newest = &h->oldest;
+    h->listener = mr__listener_open(&listen, bound);
+    if (h->listener < 0) {
+        rc = h->listener;
+        goto free_memory;
+    }
+    rc = start_mhd(h);
+    if (rc < 0) {
+        goto free_memory;
+    }
+    info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    rc = info ? uv_poll_init(opts->loop, &h->poll, info->epoll_fd) : -ENOTSUP;
+    if (rc < 0) {
+        goto stop_mhd;
+    }
+    h->poll.data = h;
+    uv_timer_init(opts->loop, &h->timer);
+    h->timer.data = h;
+    h->handles = 2;
+    *out = h;
+    return 0;
+
+stop_mhd:
+    MHD_stop_daemon(h->mhd);
+free_memory:
+    mr__free(h);
+    return rc;
+}
+
+int mr__http_start(struct http *h)
+{
+    return uv_poll_start(&h->poll, UV_READABLE, on_readable);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct http *h = handle->data;
+
+    if (--h->handles == 0) {
+        mr__free(h);
+    }
+}
+
+void mr__http_destroy(struct http *h)
+{
+    if (h) {
+        uv_poll_stop(&h->poll);
+        uv_timer_stop(&h->timer);
+        MHD_stop_daemon(h->mhd);
+        uv_close((uv_handle_t *)&h->poll, on_closed);
+        uv_close((uv_handle_t *)&h->timer, on_closed);
+    }
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A libuv loop for tests and the clients that talk to what runs on it, all in one thread:
+ * whatever a test waits for is waited for by turning the loop.
+ */
+#ifndef MR_TESTS_CONTROL_LOOP_H
+#define MR_TESTS_CONTROL_LOOP_H
+
+#include "core/address.h"
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+/* libuv keeps a pipe for signals from its first loop on; that is not what a test left behind. */
+__attribute__((constructor)) static void warm_up(void)
+{
+    uv_loop_t loop;
+
+    if (uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0) {
+        abort();
+    }
+}
+
+/* Turns the loop until cond holds or the deadline is over. */
+#define TURN_UNTIL(loop, cond) TEST_UNTIL((uv_run((loop), UV_RUN_NOWAIT), (cond)))
+#define REQUIRE_IN_TURNS(loop, cond) \
+    TEST_OR_END(test_report(TURN_UNTIL(loop, cond), __FILE__, __LINE__, "in the end " #cond))
+
+static inline struct mr_addr loopback(uint16_t port)
+{
+    return (struct mr_addr){.ip = {127, 0, 0, 1}, .family = 4, .port = port};
+}
+
+/* A nonblocking socket; its own, so that a test may make it before it runs out of descriptors. */
+static inline int client_socket(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    REQUIRE(fd >= 0);
+    return fd;
+}
+
+/* from: an IPv4 address of loopback, NULL: 127.0.0.1. */
+static inline void client_connect(int fd, const struct mr_addr *to, const char *from)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(to->port)};
+
+    if (from) {
+        struct sockaddr_in own = {.sin_family = AF_INET};
+        REQUIRE_EQ(inet_pton(AF_INET, from, &own.sin_addr), 1);
+        REQUIRE_EQ(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
+    }
+    memcpy(&sa.sin_addr, to->ip, 4);
+    if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
+        REQUIRE_EQ(errno, EINPROGRESS);
+    }
+}
+
+static inline int client_open(const struct mr_addr *to)
+{
+    int fd = client_socket();
+
+    client_connect(fd, to, NULL);
+    return fd;
+}
+
+/* What a client has read so far. */
+struct reply {
+    size_t n;
+    bool is_end; /* FIN or an error */
+    int error;
+    char text[256 * 1024];
+};
+
+static inline bool client_read(int fd, struct reply *r)
+{
+    ssize_t k = recv(fd, r->text + r->n, sizeof r->text - 1 - r->n, MSG_DONTWAIT);
+
+    if (k > 0) {
+        r->n += (size_t)k;
+    } else if (k == 0) {
+        r->is_end = true;
+    } else if (errno != EAGAIN && errno != EINPROGRESS) {
+        r->is_end = true;
+        r->error = errno;
+    }
+    r->text[r->n] = 0;
+    return r->is_end;
+}
+
+/* Ends the loop of a test: nothing may be left on it. */
+static inline void loop_end(uv_loop_t *loop)
+{
+    CHECK(TURN_UNTIL(loop, !uv_loop_alive(loop)));
+    CHECK_EQ(uv_loop_close(loop), 0);
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The HTTP port with real sockets: what it answers, and that slow and numerous clients take
+ * it from nobody else.
+ */
+#include "control/http.h"
+
+#include "base/alloc.h"
+#include "loop.h"
+#include "test.h"
+
+struct fixture {
+    uv_loop_t loop;
+    struct http *http;
+    struct mr_addr at;
+    const char *not_ready;
+};
+
+static char *page(void *user, size_t *n)
+{
+    (void)user;
+    *n = 10;
+    return mr__strndup("figure 42\n", 10);
+}
+
+static const char *not_ready(void *user)
+{
+    return ((struct fixture *)user)->not_ready;
+}
+
+static void set_up(struct fixture *f)
+{
+    struct http_options opts = {
+        .loop = &f->loop, .local = loopback(0), .user = f, .metrics = page, .not_ready = not_ready};
+
+    memset(f, 0, sizeof *f);
+    REQUIRE_EQ(uv_loop_init(&f->loop), 0);
+    REQUIRE_EQ(mr__http_open(&f->http, &opts, &f->at), 0);
+    REQUIRE_NE(f->at.port, 0);
+    REQUIRE_EQ(mr__http_start(f->http), 0);
+}
+
+static void tear_down(struct fixture *f)
+{
+    mr__http_destroy(f->http);
+    loop_end(&f->loop);
+}
+
+static struct reply answer;
+
+/* One request over a new connection; the answer is in `answer`. */
+static void ask_from(struct fixture *f, const char *from, const char *request)
+{
+    int fd = client_socket();
+    size_t done = 0, n = strlen(request);
+
+    client_connect(fd, &f->at, from);
+    answer = (struct reply){.n = 0};
+    REQUIRE_IN_TURNS(&f->loop, (done < n ? (void)({
+                                    ssize_t k = send(fd, request + done, n - done,
+                                                     MSG_DONTWAIT | MSG_NOSIGNAL);
+                                    done += k > 0 ? (size_t)k : 0;
+                                    0;
+                                })
+                                         : (void)0,
+                                client_read(fd, &answer)));
+    close(fd);
+}
+
+static void ask(struct fixture *f, const char *request)
+{
+    ask_from(f, NULL, request);
+}
+
+static bool begins(const char *what)
+{
+    return strncmp(answer.text, what, strlen(what)) == 0;
+}
+
+TEST(the_pages_answer_and_nothing_else_does)
+{
+    struct fixture f;
+
+    set_up(&f);
+    ask(&f, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    CHECK(strstr(answer.text, "text/plain; version=0.0.4\r\n") != NULL);
+    CHECK(strstr(answer.text, "\r\n\r\nfigure 42\n") != NULL);
+    ask(&f, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    CHECK(strstr(answer.text, "figure") == NULL);
+    ask(&f, "GET /livez HTTP/1.0\r\n\r\n");
+    CHECK(strstr(answer.text, " 200 ") != NULL);
+    ask(&f, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 404"));
+    ask(&f, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
+    CHECK(begins("HTTP/1.1 405"));
+    CHECK(strstr(answer.text, "Allow: GET, HEAD\r\n") != NULL);
+    tear_down(&f);
+}
+
+TEST(readiness_says_what_is_missing)
+{
+    struct fixture f;
+
+    set_up(&f);
+    ask(&f, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    f.not_ready = "worker 1 has not answered for a second";
+    ask(&f, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 503"));
+    CHECK(strstr(answer.text, "\r\n\r\nworker 1 has not answered for a second\n") != NULL);
+    tear_down(&f);
+}
+
+TEST(junk_costs_its_own_connection_only)
+{
+    struct fixture f;
+
+    set_up(&f);
+    ask(&f, "\x16\x03\x01\x02\r\n\r\n");
+    ask(&f, "GET\r\n\r\n");
+    ask(&f, "GET /metrics HTTP/1.1\r\n\r\n");
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    tear_down(&f);
+}
+
+enum { CROWD = 200 };
+
+/* Each sends one byte and waits. Returns how many the server has ended. */
+static unsigned count_ended(const int *fds, bool *is_ended)
+{
+    static struct reply r;
+    unsigned n = 0;
+
+    for (int i = 0; i < CROWD; i++) {
+        if (!is_ended[i]) {
+            send(fds[i], "G", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+            r = (struct reply){.n = 0};
+            is_ended[i] = client_read(fds[i], &r);
+        }
+        n += is_ended[i];
+    }
+    return n;
+}
+
+TEST(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody)
+{
+    struct fixture f;
+    int fds[CROWD];
+    bool is_ended[CROWD] = {false};
+    uint64_t until = test_now_ms() + 20000;
+
+    set_up(&f);
+    for (int i = 0; i < CROWD; i++) {
+        fds[i] = client_open(&f.at);
+    }
+    REQUIRE_IN_TURNS(&f.loop,
+                     count_ended(fds, is_ended) >= CROWD - MR_HTTP_CONNECTIONS_PER_ADDRESS);
+    ask_from(&f, "127.0.0.7", "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    /* They go on sending, so a timeout of silence would never end them. */
+    while (count_ended(fds, is_ended) < CROWD && test_now_ms() < until) {
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        test_pause();
+    }
+    CHECK_EQ(count_ended(fds, is_ended), (unsigned)CROWD);
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    for (int i = 0; i < CROWD; i++) {
+        close(fds[i]);
+    }
+    tear_down(&f);
+}
+
+TEST(it_listens_again_after_its_limit_of_connections_was_reached)
+{
+    static const char *const from[] = {"127.0.0.2", "127.0.0.3", "127.0.0.4"};
+    struct fixture f;
+    int fds[3 * MR_HTTP_CONNECTIONS_PER_ADDRESS];
+    int n = 0;
+
+    set_up(&f);
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < MR_HTTP_CONNECTIONS_PER_ADDRESS; k++) {
+            fds[n] = client_socket();
+            client_connect(fds[n++], &f.at, from[i]);
+        }
+    }
+    for (int i = 0; i < 50; i++) {
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    for (int i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(begins("HTTP/1.1 200"));
+    tear_down(&f);
+}
+
+TEST(a_port_in_use_is_an_error_that_leaves_nothing)
+{
+    struct fixture f;
+    struct http *second = NULL;
+    struct mr_addr bound;
+
+    set_up(&f);
+    struct http_options opts = {.loop = &f.loop, .local = f.at};
+    CHECK_EQ(mr__http_open(&second, &opts, &bound), -EADDRINUSE);
+    CHECK_EQ(second, NULL);
+    tear_down(&f);
+}
+
+TEST_MAIN(TEST_CASE(the_pages_answer_and_nothing_else_does),
+          TEST_CASE(readiness_says_what_is_missing), TEST_CASE(junk_costs_its_own_connection_only),
+          TEST_CASE(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody),
+          TEST_CASE(it_listens_again_after_its_limit_of_connections_was_reached),
+          TEST_CASE(a_port_in_use_is_an_error_that_leaves_nothing))
