@@ -44,7 +44,10 @@ static void *counted(void *p)
 
 void *mr__alloc(size_t n, size_t size)
 {
-    if (!may_allocate())
+    size_t bytes;
+
+    /* calloc() would see the overflow, too, but a sanitizer's ends the program. */
+    if (!may_allocate() || __builtin_mul_overflow(n, size, &bytes))
         return NULL;
     /* A block of no bytes would be NULL on some systems and look like a failure. */
     if (n == 0 || size == 0)
@@ -73,7 +76,7 @@ void mr__free(void *p)
 
 char *mr__strndup(const char *s, size_t n)
 {
-    char *copy = n < SIZE_MAX ? mr__alloc(n + 1, 1) : NULL;
+    char *copy = n < PTRDIFF_MAX ? mr__alloc(n + 1, 1) : NULL;
 
     if (copy && n)
         memcpy(copy, s, n);

@@ -19,7 +19,7 @@
 
 enum {
     LINE_MAX_BYTES = 4096, /* of mr__log(): on the stack, and within a pipe's atomic write */
-    RESERVE_BYTES = 16,    /* `,"cut":"..."}` and LF, the longest ending */
+    RESERVE_BYTES = 16,    /* a quote, `,"cut":"..."}` and LF, the longest ending */
     LINE_MIN_BYTES = 128,  /* below this not even time and level fit */
     WORD_MAX_BYTES = 64,   /* longer values are quoted, so that they can be cut in the middle */
 };
@@ -63,7 +63,8 @@ struct out {
 /* All or nothing; after the first thing that did not fit nothing does any more. */
 static void put(struct out *o, const char *s, size_t n)
 {
-    if (o->is_cut || n > o->limit - o->n) {
+    /* A closing quote may have gone one byte beyond. */
+    if (o->is_cut || o->n + n > o->limit) {
         o->is_cut = true;
         return;
     }
