@@ -200,6 +200,13 @@ static bool looks_like_v6(const char *text, size_t n)
     return false;
 }
 
+static bool has_two_colons(const char *text, size_t n)
+{
+    const char *first = memchr(text, ':', n);
+
+    return first && memchr(first + 1, ':', n - (size_t)(first + 1 - text));
+}
+
 static enum mr_addr_error parse_bare(struct scan *s, struct mr_addr *a, bool is_v6)
 {
     enum mr_addr_error e;
@@ -280,7 +287,8 @@ enum mr_addr_error mr_addr_parse(struct mr_addr *out, const char *text, size_t n
     if (n > 0 && text[0] == '[') {
         e = parse_bracketed(&s, &a);
     } else if (n > 0 && looks_like_v6(text, n)) {
-        e = MR_ADDR_BRACKET;
+        /* One colon is a name with a port. */
+        e = has_two_colons(text, n) ? MR_ADDR_BRACKET : MR_ADDR_NOT_AN_IP;
     } else if (n > 0) {
         e = parse_bare(&s, &a, false);
         if (!e && peek(&s) == ']')
