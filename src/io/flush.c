@@ -64,8 +64,14 @@ void mr__tx_flush(struct tx *tx, const struct transport *transport, const struct
     g.n = 0;
     memset(g.slots, 0, sizeof g.slots);
     for (unsigned i = 0; i < batch->n; i++) {
-        if (batch->out[i].verdict == MR_VERDICT_FORWARD)
-            add_to_group(&g, batch->out[i].egress, i);
+        struct plane_out *out = &batch->out[i];
+
+        if (out->verdict != MR_VERDICT_FORWARD)
+            continue;
+        if (sockets[out->egress].family == 4 && out->to.family == 6)
+            out->verdict = MR_VERDICT_SEND_FAILED; /* it has no form for that socket */
+        else
+            add_to_group(&g, out->egress, i);
     }
     for (unsigned k = 0; k < g.n; k++) {
         unsigned n = 0;
