@@ -36,6 +36,7 @@ static const size_t arena_bytes = (size_t)BATCH_MAX * RX_STRIDE;
 int mr__rx_init(struct rx *rx)
 {
     memset(rx, 0, sizeof *rx);
+    rx->turn = 1; /* so that a new source (0) was not read at "the turn before" */
     rx->arena = mr__map(arena_bytes);
     rx->scratch = mr__alloc(1, sizeof *rx->scratch);
     if (!rx->arena || !rx->scratch) {
