@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What hooks return: strict checks, and the rules by which the answers of a chain become
+ * one. Control thread only. Start reading at mr__answer_read().
+ */
+#ifndef MR_SCRIPT_ANSWER_H
+#define MR_SCRIPT_ANSWER_H
+
+#include "service/hooks.h"
+
+#include <lua.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ANSWER_WHY_MAX = 256 };
+
+/* One policy's answer. Strings are borrowed from the values on the Lua stack it was read from. */
+struct answer {
+    enum hook_outcome outcome; /* NO_OPINION, ADMIT or REFUSE */
+    char reason[MR_REASON_MAX + 1];
+    uint64_t mute_ns;
+    struct str oid;
+    bool has_takeover, takeover;
+    enum hook_via via;
+    size_t n_tags, n_slots;
+    struct hook_pair tags[MR_TAGS_MAX];
+    char numbers[MR_TAGS_MAX][32]; /* tag values that were numbers */
+    struct hook_slot slots[MR_SLOTS_MAX];
+    struct hook_spec spec;
+};
+
+/* The chain's answer so far, and the memory of what it says. */
+struct merged_answer {
+    struct hook_answer answer;
+    char oid[MR_OID_MAX];
+    struct hook_pair tags[MR_TAGS_MAX];
+    char tag_keys[MR_TAGS_MAX][MR_KEY_MAX];
+    char tag_values[MR_TAGS_MAX][MR_VALUE_MAX];
+    struct hook_slot slots[MR_SLOTS_MAX];
+    char slot_keys[MR_SLOTS_MAX][MR_SLOT_KEY_MAX];
+};
+
+/* Reads the n values from index on (n may be 0) as the results of that hook. 0, or -EINVAL with
+ * why, e.g. "returned tags.user, a table (a string or number is expected)". Never raises, calls
+ * no metamethod and looks at no more keys than an answer may have. */
+int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *policy,
+                    struct answer *out, char why[ANSWER_WHY_MAX]);
+
+void mr__answer_begin(struct merged_answer *all);
+
+/* Adds an answer whose outcome is ADMIT: the smaller of two numbers, tags and slots united, the
+ * later oid, takeover and via. -E2BIG with why when they become too many; all is then as it was. */
+int mr__answer_merge(struct merged_answer *all, const struct answer *one, char why[ANSWER_WHY_MAX]);
+
+/* Writes 1 to 64 of [a-z0-9._-] for any text: what else is in it becomes '-', what is too long is
+ * cut, nothing becomes "-". */
+void mr__answer_clean_reason(char out[MR_REASON_MAX + 1], const char *text, size_t n);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The table `ev` that a hook is given. Control thread only.
+ */
+#ifndef MR_SCRIPT_EVENT_H
+#define MR_SCRIPT_EVENT_H
+
+#include "service/hooks.h"
+
+#include <lua.h>
+
+/* Pushes a new table with what the event carries; tags are those of the event and, over them, what
+ * earlier policies set. Raises when out of memory: call it inside mr__state_enter(). */
+void mr__event_push(lua_State *L, const struct hook_event *ev, struct hook_map set_tags);
+
+#endif

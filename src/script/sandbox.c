@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Builds the contents of a script's state from lists of what may be there. Control
+ * thread only. Start reading at mr__sandbox_open(); to give scripts another function of
+ * the standard library, add it to a list below and say in lua/README.md what it costs.
+ *
+ * What is missing is missing on purpose: io, os.execute and kin, package, load and
+ * bytecode (they leave the sandbox), debug, getfenv and setfenv (they reach other
+ * policies), newproxy (finalisers run outside of any budget), collectgarbage (it can
+ * stop the collector), coroutine.running (a policy could keep the coroutine that we use
+ * again for the next call).
+ */
+#include "script/sandbox.h"
+
+#include "script/suggest.h"
+
+#include <errno.h>
+#include <lauxlib.h>
+#include <lualib.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+    /* string.rep is the one function that makes a gigabyte of nothing in one call. */
+    REP_BYTES_MAX = 1024 * 1024,
+};
+
+struct library {
+    const char *name; /* "" are the globals themselves */
+    const char *functions[24];
+};
+
+static const struct library libraries[] = {
+    {"",
+     {"assert", "error", "getmetatable", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget",
+      "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack"}},
+    {"string",
+     {"byte", "char", "find", "format", "gmatch", "gsub", "len", "lower", "match", "rep", "reverse",
+      "sub", "upper"}},
+    {"table", {"concat", "insert", "maxn", "remove", "sort"}},
+    {"math",
+     {"abs",  "acos",  "asin",  "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor",
+      "fmod", "frexp", "ldexp", "log",  "log10", "max",  "min", "modf", "pow", "rad", "random"}},
+    {"math", {"randomseed", "sin", "sinh", "sqrt", "tan", "tanh"}},
+    {"bit",
+     {"arshift", "band", "bnot", "bor", "bswap", "bxor", "lshift", "rol", "ror", "rshift", "tobit",
+      "tohex"}},
+    {"coroutine", {"create", "isyieldable", "resume", "status", "wrap", "yield"}},
+    {"os", {"clock", "date", "difftime", "time"}},
+};
+
+/* What people look for, and what there is instead. */
+static const struct {
+    const char *name, *hint;
+} hints[] = {
+    {"print", "write relay.log.info(...)"},
+    {"io", "policies have no files; relay.log writes to the log"},
+    {"load", "policies cannot compile code"},
+    {"loadstring", "policies cannot compile code"},
+    {"loadfile", "policies cannot compile code"},
+    {"dofile", "policies cannot compile code"},
+    {"debug", "not available to policies"},
+    {"ffi", "not available to policies"},
+    {"jit", "not available to policies"},
+    {"package", "policies may only require \"relay\""},
+    {"module", "return a table instead"},
+    {"getfenv", "not available to policies"},
+    {"setfenv", "not available to policies"},
+    {"newproxy", "not available to policies"},
+    {"collectgarbage", "memory is collected by itself"},
+    {"env", "it is there in the config file only; pass the value to the policy"},
+    {"file", "it is there in the config file only; pass the value to the policy"},
+    {"relay", "write local relay = require \"relay\""},
+};
+
+/* Wrappers in Lua, so that what they call may yield and is counted. Results are in the order of
+ * `wrapped`. xpcall calls its handler when the stack is unwound already: LuaJIT's own calls it in
+ * the middle, and a handler that fails or loops there is called again and again. */
+static const char prelude[] =
+    "local pcall, select, error, type, sort, time, date, floor, now = ...\n"
+    "local function finish(handler, ok, ...)\n"
+    "  if ok then return true, ... end\n"
+    "  return false, select(2, pcall(handler, ...))\n"
+    "end\n"
+    "local function xpcall(f, handler, ...) return finish(handler, pcall(f, ...)) end\n"
+    "local function sort_some(t, less)\n"
+    "  if type(t) == 'table' and #t > 50000 then error('table.sort: more than 50000 items', 2) "
+    "end\n"
+    "  return sort(t, less)\n"
+    "end\n"
+    "local function os_time(t) if t == nil then return floor(now()) end return time(t) end\n"
+    "local function os_date(format, t) return date(format, t or floor(now())) end\n"
+    "return xpcall, sort_some, os_time, os_date\n";
+
+static const char template_key, strict_key; /* their addresses are keys of the registry */
+
+/* ---- own functions --------------------------------------------------------------------------- */
+
+static int on_rep(lua_State *L)
+{
+    size_t n, n_sep = 0;
+    double count;
+
+    luaL_checklstring(L, 1, &n);
+    count = luaL_checknumber(L, 2);
+    luaL_optlstring(L, 3, "", &n_sep);
+    if (isnan(count) || count < 1 || n + n_sep == 0) {
+        lua_pushliteral(L, "");
+        return 1;
+    }
+    if (count * (double)(n + n_sep) > REP_BYTES_MAX) {
+        return luaL_error(L, "string.rep: the result would be longer than 1 MiB");
+    }
+    lua_settop(L, 3);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 3, 1);
+    return 1;
+}
+
+static int on_now(lua_State *L)
+{
+    const struct sandbox_options *opts = lua_touserdata(L, lua_upvalueindex(1));
+
+    lua_pushnumber(L, opts->wall_s(opts->user));
+    return 1;
+}
+
+static const char *hint_for(const char *name)
+{
+    for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++) {
+        if (strcmp(hints[i].name, name) == 0) {
+            return hints[i].hint;
+        }
+    }
+    return NULL;
+}
+
+static const char *similar_global(const char *name, size_t n)
+{
+    const char *names[sizeof libraries / sizeof libraries[0] + 24];
+    size_t count = 0;
+
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
+        if (libraries[i].name[0] != '\0') {
+            names[count++] = libraries[i].name;
+        }
+    }
+    for (const char *const *f = libraries[0].functions; *f; f++) {
+        names[count++] = *f;
+    }
+    names[count] = NULL;
+    return mr__suggest_name(name, n, names);
+}
+
+static int on_read_undeclared(lua_State *L)
+{
+    size_t n;
+    const char *name, *hint;
+
+    if (lua_type(L, 2) != LUA_TSTRING) {
+        return luaL_error(L, "there is no global of this name (a %s)", luaL_typename(L, 2));
+    }
+    name = lua_tolstring(L, 2, &n);
+    if ((hint = hint_for(name)) != NULL) {
+        return luaL_error(L, "undeclared global '%s': %s", name, hint);
+    }
+    if ((hint = similar_global(name, n)) != NULL) {
+        return luaL_error(L, "undeclared global '%s'; did you mean '%s'?", name, hint);
+    }
+    return luaL_error(L, "undeclared global '%s'", name);
+}
+
+static int on_write_undeclared(lua_State *L)
+{
+    if (lua_type(L, 2) != LUA_TSTRING) {
+        return luaL_error(L, "globals cannot be made (a %s)", luaL_typename(L, 2));
+    }
+    return luaL_error(L, "undeclared global '%s': write local %s", lua_tostring(L, 2),
+                      lua_tostring(L, 2));
+}
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+static void open_library(lua_State *L, const char *name, lua_CFunction open)
+{
+    lua_pushcfunction(L, open);
+    lua_pushstring(L, name);
+    lua_call(L, 1, 0);
+}
+
+/* Copies the functions of one list from the global of its name to the template at the top. */
+static void copy_library(lua_State *L, const struct library *lib)
+{
+    lua_getfield(L, -1, lib->name); /* stack: template copy? */
+    if (lua_isnil(L, -1)) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -3, lib->name);
+    }
+    if (lib->name[0] == '\0') {
+        lua_pushvalue(L, LUA_GLOBALSINDEX);
+    } else {
+        lua_getfield(L, LUA_GLOBALSINDEX, lib->name);
+    } /* stack: template copy original */
+    for (const char *const *f = lib->functions; *f; f++) {
+        lua_getfield(L, -1, *f);
+        if (lua_isnil(L, -1)) {
+            luaL_error(L, "this LuaJIT has no %s.%s", lib->name, *f);
+        }
+        lua_setfield(L, -3, *f);
+    }
+    lua_pop(L, 2);
+}
+
+static void get_template(lua_State *L, const char *lib, const char *function)
+{
+    lua_getfield(L, 1, lib);
+    lua_getfield(L, -1, function);
+    lua_remove(L, -2);
+}
+
+/* Puts the function at the top into the template at index 1. */
+static void set_template(lua_State *L, const char *lib, const char *function)
+{
+    lua_getfield(L, 1, lib);
+    lua_insert(L, -2);
+    lua_setfield(L, -2, function);
+    lua_pop(L, 1);
+}
+
+/* stack: 1 template */
+static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
+{
+    if (luaL_loadbufferx(L, prelude, sizeof prelude - 1, "=sandbox", "t") != 0) {
+        lua_error(L);
+    }
+    get_template(L, "", "pcall");
+    get_template(L, "", "select");
+    get_template(L, "", "error");
+    get_template(L, "", "type");
+    get_template(L, "table", "sort");
+    get_template(L, "os", "time");
+    get_template(L, "os", "date");
+    get_template(L, "math", "floor");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)opts);
+    lua_pushcclosure(L, on_now, 1);
+    lua_call(L, 9, 4);
+    set_template(L, "os", "date");
+    set_template(L, "os", "time");
+    set_template(L, "table", "sort");
+    set_template(L, "", "xpcall");
+
+    get_template(L, "string", "rep");
+    lua_pushcclosure(L, on_rep, 1);
+    set_template(L, "string", "rep");
+
+    get_template(L, "math", "randomseed");
+    lua_pushnumber(L, (double)(opts->seed >> 11)); /* 53 bits, what a number holds */
+    lua_call(L, 1, 0);
+}
+
+static void push_copy(lua_State *L)
+{
+    lua_newtable(L);
+    for (lua_pushnil(L); lua_next(L, -3) != 0; lua_pop(L, 1)) {
+        lua_pushvalue(L, -2);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, -5);
+    }
+}
+
+/* ("x"):upper() uses a table that no script can reach, behind a metatable that none can read. */
+static void lock_strings(lua_State *L)
+{
+    lua_pushliteral(L, "");
+    lua_newtable(L);
+    lua_getfield(L, 1, "string");
+    push_copy(L);
+    lua_setfield(L, -3, "__index");
+    lua_pop(L, 1);
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+    lua_pop(L, 1);
+}
+
+static void make_strict(lua_State *L)
+{
+    lua_newtable(L);
+    lua_pushcfunction(L, on_read_undeclared);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, on_write_undeclared);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&strict_key);
+    lua_insert(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+/* Nothing may be left in the real globals and among the loaded modules. */
+static void clear_table(lua_State *L, int index)
+{
+    lua_pushvalue(L, index);
+    for (lua_pushnil(L); lua_next(L, -2) != 0;) {
+        lua_pop(L, 1);
+        lua_pushvalue(L, -1);
+        lua_pushnil(L);
+        lua_rawset(L, -4); /* clearing a field keeps lua_next going */
+    }
+    lua_pop(L, 1);
+}
+
+void mr__sandbox_open(lua_State *L, const struct sandbox_options *opts)
+{
+    int top = lua_gettop(L);
+
+    open_library(L, "", luaopen_base);
+    open_library(L, LUA_STRLIBNAME, luaopen_string);
+    open_library(L, LUA_TABLIBNAME, luaopen_table);
+    open_library(L, LUA_MATHLIBNAME, luaopen_math);
+    open_library(L, LUA_BITLIBNAME, luaopen_bit);
+    open_library(L, LUA_OSLIBNAME, luaopen_os);
+
+    lua_newtable(L);
+    lua_insert(L, 1); /* the helpers above find the template at 1 */
+    lua_pushvalue(L, 1);
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
+        copy_library(L, &libraries[i]);
+    }
+    lua_pop(L, 1);
+    lua_getfield(L, 1, "math");
+    lua_pushnumber(L, 3.14159265358979323846);
+    lua_setfield(L, -2, "pi");
+    lua_pushnumber(L, HUGE_VAL);
+    lua_setfield(L, -2, "huge");
+    lua_pop(L, 1);
+    wrap_functions(L, opts);
+    lock_strings(L);
+    make_strict(L);
+    clear_table(L, LUA_GLOBALSINDEX);
+    lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+    if (lua_istable(L, -1)) {
+        clear_table(L, lua_gettop(L));
+    }
+    lua_pop(L, 1);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&template_key);
+    lua_pushvalue(L, 1);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    lua_remove(L, 1);
+    lua_settop(L, top);
+}
+
+void mr__sandbox_push_env(lua_State *L)
+{
+    lua_newtable(L);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&template_key);
+    lua_rawget(L, LUA_REGISTRYINDEX); /* stack: env template */
+    for (lua_pushnil(L); lua_next(L, -2) != 0;) {
+        bool is_globals = lua_objlen(L, -2) == 0; /* the name "" */
+
+        /* stack: env template name library */
+        if (is_globals) {
+            for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+                lua_pushvalue(L, -2);
+                lua_pushvalue(L, -2);
+                lua_rawset(L, -8);
+            }
+        } else {
+            push_copy(L);
+            lua_pushvalue(L, -3);
+            lua_insert(L, -2);
+            lua_rawset(L, -6);
+        }
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -2, "_G");
+    lua_pushliteral(L, LUA_VERSION);
+    lua_setfield(L, -2, "_VERSION");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&strict_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_setmetatable(L, -2);
+}
+
+int mr__sandbox_load(lua_State *L, int env, const char *text, size_t n, const char *name)
+{
+    if (luaL_loadbufferx(L, text, n, name, "t") != 0) {
+        return -EINVAL;
+    }
+    lua_pushvalue(L, env);
+    lua_setfenv(L, -2);
+    return 0;
+}

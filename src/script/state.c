@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory cap, CPU budget, protected entry, coroutines and tracebacks of a Lua state.
+ * Control thread only. Start reading at mr__state_enter().
+ *
+ *   mr__state_enter ── lua_cpcall ── fn(L): pushes arguments, may run out of memory
+ *                                     └─ mr__state_resume ── coroutine: the script
+ *                                                             └─ on_count, every 1000
+ *                                                                instructions
+ *
+ * The script runs in a coroutine and not under lua_pcall with a message handler: after an
+ * error its stack is still there, so the traceback is made from outside, where nothing a
+ * script did can make a handler fail or loop; and a hook that waits will one day yield.
+ */
+#include "script/state.h"
+
+#include <errno.h>
+#include <luajit.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    /* Instructions between two looks at the clock: about 10 us in the interpreter, so the clock
+     * (200 to 800 ns, it is a system call) costs some percent of a long hook and a short one
+     * never reads it. */
+    COUNT_STEP = 1000,
+};
+
+static const uint64_t NS_PER_S = 1000000000;
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------
+ * We count for LuaJIT's own allocator instead of bringing one: on machines with more than 47 bits
+ * of addresses (arm64) only that one finds memory LuaJIT can use. Shrinking must never fail. */
+
+static void *count_alloc(void *user, void *p, size_t old_n, size_t n)
+{
+    struct script_state *st = user;
+    void *q;
+
+    if (n > old_n && (n - old_n > st->cap_bytes || st->used_bytes > st->cap_bytes - (n - old_n))) {
+        return NULL;
+    }
+    q = st->base_alloc(st->base_alloc_user, p, old_n, n);
+    if (q || n == 0) {
+        st->used_bytes += n;
+        st->used_bytes -= old_n;
+    }
+    return q;
+}
+
+struct script_state *mr__state_of(lua_State *L)
+{
+    void *user;
+
+    lua_getallocf(L, &user);
+    return user;
+}
+
+/* ---- budget ---------------------------------------------------------------------------------- */
+
+static bool is_spent(struct script_state *st)
+{
+    if (!st->is_running) {
+        return false;
+    }
+    if (!st->is_over) {
+        uint64_t now_ns = thread_cpu_ns();
+
+        if (st->deadline_ns == 0) {
+            st->deadline_ns = now_ns + st->budget_ns;
+        }
+        st->is_over = now_ns >= st->deadline_ns;
+    }
+    return st->is_over;
+}
+
+static void on_count(lua_State *L, lua_Debug *ar);
+
+/* From here on every instruction raises, so that a pcall in a loop cannot swallow the error. */
+static void raise_spent(lua_State *L, const char *where, int line)
+{
+    struct script_state *st = mr__state_of(L);
+    char limit[32];
+
+    lua_sethook(L, on_count, LUA_MASKCOUNT, 1);
+    snprintf(limit, sizeof limit, "%.6g", (double)st->budget_ns / 1e6);
+    if (line > 0) {
+        lua_pushfstring(L, "%s:%d: took more than %s ms of CPU time", where, line, limit);
+    } else {
+        lua_pushfstring(L, "took more than %s ms of CPU time", limit);
+    }
+    lua_error(L);
+}
+
+static void on_count(lua_State *L, lua_Debug *ar)
+{
+    if (is_spent(mr__state_of(L))) {
+        lua_getinfo(L, "Sl", ar);
+        raise_spent(L, ar->short_src, ar->currentline);
+    }
+}
+
+void mr__state_charge(lua_State *L)
+{
+    if (is_spent(mr__state_of(L))) {
+        lua_Debug ar;
+
+        if (lua_getstack(L, 1, &ar) && lua_getinfo(L, "Sl", &ar)) {
+            raise_spent(L, ar.short_src, ar.currentline);
+        }
+        raise_spent(L, "", 0);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int mr__state_init(struct script_state *st, size_t cap_bytes)
+{
+    lua_State *L = luaL_newstate();
+
+    if (!L) {
+        return -ENOMEM;
+    }
+    *st = (struct script_state){.L = L, .cap_bytes = cap_bytes, .thread_ref = LUA_NOREF};
+    st->used_bytes = (size_t)lua_gc(L, LUA_GCCOUNT, 0) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB, 0);
+    st->base_alloc = lua_getallocf(L, &st->base_alloc_user);
+    lua_setallocf(L, count_alloc, st);
+    /* Compiled code never reaches a count hook, so a loop in it could not be stopped. */
+    luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
+    lua_sethook(L, on_count, LUA_MASKCOUNT, COUNT_STEP);
+    return 0;
+}
+
+void mr__state_deinit(struct script_state *st)
+{
+    if (st->L) {
+        /* LuaJIT frees the whole arena only when it sees its own allocator. */
+        lua_setallocf(st->L, st->base_alloc, st->base_alloc_user);
+        lua_close(st->L);
+        st->L = NULL;
+    }
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+void mr__state_line(char *out, size_t cap, const char *text, size_t n)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < n && len + 4 < cap; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (c == '\n') {
+            memcpy(out + len, " | ", 3);
+            len += 3;
+        } else if (c == '\t') {
+            continue;
+        } else {
+            out[len++] = c < 0x20 || c == 0x7f ? '?' : (char)c;
+        }
+    }
+    out[len] = '\0';
+}
+
+static void say(struct script_failure *failure, const char *text)
+{
+    mr__state_line(failure->text, sizeof failure->text, text, strlen(text));
+}
+
+/* Describes the error value on top of L and pops it. An object's __tostring is not called: it is
+ * the script's code, and may raise or never end. */
+static void say_value(lua_State *L, struct script_failure *failure)
+{
+    size_t n;
+    char text[64];
+    const char *s;
+
+    if (lua_type(L, -1) == LUA_TSTRING) {
+        s = lua_tolstring(L, -1, &n);
+    } else if (lua_type(L, -1) == LUA_TNUMBER) {
+        n = (size_t)snprintf(text, sizeof text, "%.14g", lua_tonumber(L, -1));
+        s = text;
+    } else {
+        n = (size_t)snprintf(text, sizeof text, "raised a %s instead of a message",
+                             luaL_typename(L, -1));
+        s = text;
+    }
+    mr__state_line(failure->text, sizeof failure->text, s, n);
+    lua_pop(L, 1);
+}
+
+static void say_memory(const struct script_state *st, struct script_failure *failure)
+{
+    snprintf(failure->text, sizeof failure->text,
+             "not enough memory: the scripts may use %zu KiB (script_memory)",
+             st->cap_bytes / 1024);
+}
+
+static int collect(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT, 0);
+    return 0;
+}
+
+int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
+                    struct script_failure *failure)
+{
+    lua_State *L = st->L;
+    struct script_state outer = *st;
+    int rc;
+
+    failure->text[0] = failure->traceback[0] = '\0';
+    rc = lua_cpcall(L, fn, user);
+    if (rc == 0) {
+        return 0;
+    }
+    if (rc == LUA_ERRMEM) {
+        say_memory(st, failure);
+        lua_pop(L, 1);
+    } else {
+        say_value(L, failure);
+    }
+    st->budget_ns = outer.budget_ns;
+    st->deadline_ns = outer.deadline_ns;
+    st->is_running = outer.is_running;
+    st->is_over = outer.is_over;
+    st->is_thread_busy = outer.is_thread_busy;
+    if (rc == LUA_ERRMEM) {
+        /* LuaJIT gives up without collecting what is dead already; the next call must not. */
+        if (lua_cpcall(L, collect, NULL) != 0) {
+            lua_pop(L, 1);
+        }
+        return -ENOMEM;
+    }
+    return -EINVAL;
+}
+
+/* ---- coroutines ------------------------------------------------------------------------------ */
+
+/* Pushes a coroutine to run in: the kept one, or a new one for a call inside a call. */
+static lua_State *take_thread(lua_State *L, struct script_state *st, bool *is_kept)
+{
+    *is_kept = !st->is_thread_busy;
+    if (*is_kept && st->thread_ref != LUA_NOREF) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, st->thread_ref);
+        lua_settop(lua_tothread(L, -1), 0);
+        return lua_tothread(L, -1);
+    }
+    lua_State *co = lua_newthread(L);
+    if (*is_kept) {
+        lua_pushvalue(L, -1);
+        st->thread_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    return co;
+}
+
+/* A coroutine that failed or waits is not used again. */
+static void drop_thread(lua_State *L, struct script_state *st)
+{
+    int ref = st->thread_ref;
+
+    st->thread_ref = LUA_NOREF; /* first: unref may run out of memory */
+    luaL_unref(L, LUA_REGISTRYINDEX, ref);
+}
+
+static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failure *failure)
+{
+    struct script_state *st = mr__state_of(L);
+
+    if (rc == LUA_YIELD) {
+        say(failure, "tried to wait (coroutine.yield): this version cannot suspend a hook");
+    } else if (rc == LUA_ERRMEM) {
+        say_memory(st, failure);
+        lua_gc(L, LUA_GCCOLLECT, 0);
+    } else if (rc == 0) { /* spent its time, and returned before the next instruction */
+        snprintf(failure->text, sizeof failure->text, "took more than %.6g ms of CPU time",
+                 (double)st->budget_ns / 1e6);
+    } else {
+        lua_xmove(co, L, 1);
+        say_value(L, failure);
+    }
+    if (rc != 0 && rc != LUA_ERRMEM) {
+        size_t n;
+
+        luaL_traceback(L, co, NULL, 0);
+        const char *text = lua_tolstring(L, -1, &n);
+        mr__state_line(failure->traceback, sizeof failure->traceback, text, n);
+        lua_pop(L, 1);
+    }
+}
+
+int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_ns, int *n_results,
+                     struct script_failure *failure)
+{
+    struct script_state *st = mr__state_of(L);
+    struct script_state outer = *st;
+    int base = lua_gettop(L) - nargs - 1;
+    bool is_kept;
+    lua_State *co = take_thread(L, st, &is_kept);
+    int rc, status = 0;
+
+    lua_insert(L, base + 1); /* stack: ... co f args */
+    lua_xmove(L, co, nargs + 1);
+    /* The clock is read when the first COUNT_STEP instructions are over, so a short hook costs no
+     * system call. */
+    st->budget_ns = budget_ns;
+    st->deadline_ns = 0;
+    st->is_running = true;
+    st->is_over = false;
+    st->is_thread_busy = true;
+    rc = lua_resume(co, nargs);
+    st->is_thread_busy = outer.is_thread_busy;
+    if (st->is_over) {
+        lua_sethook(L, on_count, LUA_MASKCOUNT, COUNT_STEP);
+    }
+    st->is_running = outer.is_running;
+    if (rc == 0 && !st->is_over) {
+        int n = lua_gettop(co);
+
+        *n_results = n < max_results ? n : max_results;
+        lua_settop(co, *n_results);
+        luaL_checkstack(L, *n_results, "too many results");
+        lua_xmove(co, L, *n_results);
+    } else {
+        if (is_kept) {
+            drop_thread(L, st);
+        }
+        say_failure(L, co, rc, failure);
+        status = -EINVAL;
+    }
+    lua_remove(L, base + 1);
+    st->budget_ns = outer.budget_ns;
+    st->deadline_ns = outer.deadline_ns;
+    st->is_over = outer.is_over;
+    return status;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One Lua state that a script may do its worst in: its memory has a cap, its CPU time a
+ * budget, and every entry is protected. Knows nothing of policies. Control thread only.
+ *
+ * Start reading at mr__state_enter() (every way in) and mr__state_resume() (every call of
+ * a script's function).
+ */
+#ifndef MR_SCRIPT_STATE_H
+#define MR_SCRIPT_STATE_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct script_state {
+    lua_State *L;
+
+    lua_Alloc base_alloc; /* LuaJIT's own allocator, which ours counts for */
+    void *base_alloc_user;
+    size_t used_bytes, cap_bytes;
+
+    /* The call that is running; saved and restored around an inner one. */
+    uint64_t budget_ns;
+    uint64_t deadline_ns; /* thread CPU time; 0: not read yet (see mr__state_resume) */
+    bool is_running, is_over;
+
+    int thread_ref; /* of the coroutine kept for the next call; LUA_NOREF: none */
+    bool is_thread_busy;
+};
+
+enum { SCRIPT_ERROR_MAX = 512, SCRIPT_TRACEBACK_MAX = 2048 };
+
+/* What went wrong in a call: "ban.lua:3: attempt to index ...", one line each. */
+struct script_failure {
+    char text[SCRIPT_ERROR_MAX];
+    char traceback[SCRIPT_TRACEBACK_MAX]; /* "" when there is none */
+};
+
+/* An empty state without any library. The struct must not move afterwards. -ENOMEM. */
+int mr__state_init(struct script_state *st, size_t cap_bytes);
+void mr__state_deinit(struct script_state *st);
+
+/* The state that L or one of its coroutines belongs to. */
+struct script_state *mr__state_of(lua_State *L);
+
+/* Runs fn(L) with user as light userdata at index 1; whatever it raises ends here, running out of
+ * memory included. 0, -EINVAL (a script's error) or -ENOMEM; *failure says what. */
+int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
+                    struct script_failure *failure);
+
+/* Calls the function below its nargs arguments on top of L in a coroutine, with budget_ns of CPU
+ * time. To be called inside mr__state_enter(). Pops them; 0: *n_results (at most max_results, the
+ * rest is dropped) are on L. -EINVAL: nothing is, and *failure says why. */
+int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_ns, int *n_results,
+                     struct script_failure *failure);
+
+/* For C functions that scripts call and that can take long: raises when the budget is spent. Reads
+ * a clock (a system call), so once in a thousand steps is right. */
+void mr__state_charge(lua_State *L);
+
+/* Copies text as one line: LF and tabs become " | ", other control characters "?"; cuts it. */
+void mr__state_line(char *out, size_t cap, const char *text, size_t n);
+
+#endif
