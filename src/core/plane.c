@@ -104,14 +104,14 @@ struct moment {
 };
 
 /* A policy's limits: check, or charge when all other checks have passed. */
-static enum mr_verdict check_policy(const struct relay_limits *l, uint64_t now_ns)
+static enum mr_verdict check_policy(const struct relay_limits *l, uint64_t now_ns, uint32_t size)
 {
     struct limit_rate pps = {get(&l->pps_cost), get(&l->pps_burst_ns)};
     uint64_t max_bytes = get(&l->max_bytes);
 
     if (!mr__limit_fits(&l->pps_tat_ns, pps, now_ns, 1))
         return MR_VERDICT_BANDWIDTH;
-    if (max_bytes && get(&l->bytes) >= max_bytes)
+    if (max_bytes && get(&l->bytes) + size >= max_bytes)
         return MR_VERDICT_TRAFFIC;
     return MR_VERDICT_FORWARD;
 }
@@ -144,10 +144,10 @@ static inline enum mr_verdict pass_limits(struct plane *p, const struct moment *
         return MR_VERDICT_GLOBAL;
     if (life_end && m->now_ns >= life_end)
         return MR_VERDICT_DURATION;
-    if (m->lifetime_bytes && get(&s->lifetime_bytes) >= m->lifetime_bytes)
+    if (m->lifetime_bytes && get(&s->lifetime_bytes) + size >= m->lifetime_bytes)
         return MR_VERDICT_TRAFFIC;
     if (flags & MR__SHARED_LIMITS) {
-        enum mr_verdict v = check_policy(&p->limits[out->charged], m->now_ns);
+        enum mr_verdict v = check_policy(&p->limits[out->charged], m->now_ns, size);
 
         out->is_policy = v != MR_VERDICT_FORWARD;
         if (v != MR_VERDICT_FORWARD)

@@ -87,7 +87,8 @@ struct relay_shared {
 struct relay_limits {
     _Alignas(64) _Atomic uint64_t pps_tat_ns;
     _Atomic uint64_t pps_cost, pps_burst_ns; /* 0 = none */
-    _Atomic uint64_t max_bytes;              /* 0 = none; passes while bytes < max_bytes */
+    _Atomic uint64_t
+        max_bytes; /* 0 = none; passes while bytes, this datagram's among them, < max_bytes */
     _Atomic uint64_t bytes;
 };
 
