@@ -228,7 +228,7 @@ static int read_via(struct reader *r, const char *path)
     } else if (is_text(r->L, -1, "relay")) {
         r->out->via = MR_VIA_RELAY;
     } else {
-        return complain_value(r, path, "\"direct\" or \"relay\" is expected");
+        return complain_value(r, path, "direct or relay is expected");
     }
     return 0;
 }
@@ -294,7 +294,7 @@ static int read_slot(struct reader *r, const char *path)
         return rc;
     }
     if (!(v >= 0 && v <= UINT32_MAX && v == floor(v))) {
-        snprintf(inner, sizeof inner, "%s[\"%.40s\"]", path, slot->key.s);
+        snprintf(inner, sizeof inner, "%s.%.40s", path, slot->key.s);
         return complain_value(r, inner, "a whole number from 0 to 4294967295 is expected");
     }
     slot->max = (uint32_t)v;

@@ -79,14 +79,23 @@ static void log_failure(struct policies *p, size_t i, enum hook hook,
 {
     const struct policy *policy = &p->generation->policies[i];
     uint32_t suppressed = p->limiters[i].suppressed;
+    struct log_field fields[5] = {LOG_STR("policy", policy->name),
+                                  LOG_STR("hook", hook_names[hook]),
+                                  LOG_STR("error", failure->text)};
+    size_t n = 3;
 
-    if (!mr__log_limit(&p->limiters[i], now_ns / 1000000, FAILURES_PER_S, FAILURES_BURST)) {
+    if (!mr__log_limit(&p->limiters[i], now_ns / 1000000, FAILURES_PER_S, FAILURES_BURST) ||
+        !p->opts.log) {
         return;
     }
     p->limiters[i].suppressed = 0;
-    MR_LOG(p->opts.log, MR_LOG_ERROR, "policy", "hook failed", LOG_STR("policy", policy->name),
-           LOG_STR("hook", hook_names[hook]), LOG_STR("error", failure->text),
-           LOG_STR("traceback", failure->traceback), LOG_UINT("suppressed", suppressed));
+    if (failure->traceback[0] != '\0') {
+        fields[n++] = LOG_STR("traceback", failure->traceback);
+    }
+    if (suppressed > 0) {
+        fields[n++] = LOG_UINT("suppressed", suppressed);
+    }
+    mr__log(p->opts.log, MR_LOG_ERROR, "policy", "hook failed", fields, n);
 }
 
 /* Calls a policy's hook, counts and logs. The result is of MR_CALL_*. */

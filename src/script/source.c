@@ -80,8 +80,14 @@ int mr__source_read(const char *path, char **text, size_t *n, const char **why)
 
 char *mr__source_path(const char *folder, const char *path)
 {
-    size_t n = path[0] == '/' ? 0 : strlen(folder), m = strlen(path);
-    char *joined = mr__alloc(n + m + 1, 1);
+    size_t n = path[0] == '/' ? 0 : strlen(folder), m;
+    char *joined;
+
+    while (n > 0 && strncmp(path, "./", 2) == 0) {
+        path += 2;
+    }
+    m = strlen(path);
+    joined = mr__alloc(n + m + 1, 1);
 
     if (joined) {
         memcpy(joined, folder, n);
