@@ -158,7 +158,7 @@ void mr__control_ask_barrier(struct mr *mr, uint64_t now_ns);
 /* 1 while one is under way. When it is over, mr->observed_ns is when it was asked for. */
 int mr__control_await_barrier(struct mr *mr);
 /* For struct tables: turns changes of links into commands. */
-void mr__control_on_link(void *mr, enum mr__link_op op, const struct link *link);
+void mr__control_on_link(void *user, enum mr__link_op op, const struct link *link);
 
 /* ---- queues of indexes */
 #define QUEUE_PUSH(q, array, i)            \

@@ -205,33 +205,34 @@ static void deal_with(struct worker *w, unsigned i)
         on_limit(w, out);
 }
 
-static void observe(struct worker *w)
+static void observe(struct worker *w, unsigned n)
 {
     const struct batch *b = w->batch;
     uint64_t end_ns = w->config.clock_ns(w->config.clock_user);
 
-    for (unsigned i = 0; i < b->n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (!(b->rx[i].flags & MR__RX_AGAIN))
             mr__worker_observe(&w->size_bytes, b->rx[i].size, 1);
     }
-    mr__worker_observe(&w->duration_ns, (end_ns - w->now_ns) / b->n, b->n);
+    mr__worker_observe(&w->duration_ns, (end_ns - w->now_ns) / n, n);
     w->now_ns = end_ns;
 }
 
 void mr__pass_run(struct worker *w)
 {
     struct batch *b = w->batch;
+    const unsigned n = b->n;
 
-    if (b->n == 0)
+    if (n == 0)
         return;
-    mr__plane_batch(&w->plane, w->now_ns, b->rx, b->n, b->out);
-    for (unsigned i = 0; i < b->n; i++) {
+    mr__plane_batch(&w->plane, w->now_ns, b->rx, n, b->out);
+    for (unsigned i = 0; i < n; i++) {
         if (b->out[i].verdict != MR_VERDICT_FORWARD)
             deal_with(w, i);
     }
     mr__tx_flush(&w->tx, w->config.transport, w->config.sockets, b);
-    mr__plane_finish(&w->plane, b->rx, b->n, b->out);
-    observe(w);
+    mr__plane_finish(&w->plane, b->rx, n, b->out);
+    observe(w, n);
     b->n = 0;
     mr__rx_reset(&w->rx);
 }
