@@ -650,11 +650,16 @@ static void close_listener(struct tcp *t)
     }
 }
 
-void mr__tcp_stop(struct tcp *t)
+void mr__tcp_stop_accepting(struct tcp *t)
 {
     t->is_stopping = 1;
     t->resume_at_ms = 0;
     close_listener(t);
+}
+
+void mr__tcp_stop(struct tcp *t)
+{
+    mr__tcp_stop_accepting(t);
     for (struct conn *c = t->all, *next; c; c = next) {
         conn_id id = c->id;
 
@@ -681,8 +686,7 @@ void mr__tcp_destroy(struct tcp *t)
     if (!t) {
         return;
     }
-    t->is_stopping = 1;
-    close_listener(t);
+    mr__tcp_stop_accepting(t);
     mr__listener_close(t->reserve);
     for (struct conn *c = t->all; c; c = c->next) {
         release(c);

@@ -55,6 +55,9 @@ void mr__tcp_pause(struct tcp *t, conn_id id, bool is_paused);
 /* Sends what was queued and reports who went away; once a turn of the loop, before it sleeps. */
 void mr__tcp_settle(struct tcp *t);
 
+/* No connection is taken any more; those that are there go on. */
+void mr__tcp_stop_accepting(struct tcp *t);
+
 /* No connection is taken and nothing read any more; each ends when its output is flushed
  * (`closed` is told MR_CONN_SHUTDOWN at once). mr__tcp_count() falls to 0 within some seconds. */
 void mr__tcp_stop(struct tcp *t);

@@ -67,7 +67,8 @@ MR_SERVER_API int mr_server_print_settings(const struct mr_server_options *opts,
                                            FILE *out, struct mr_server_error *err);
 
 /* Binds everything and loads the policies: on success the server is ready to step. On failure
- * nothing is left open or running. */
+ * nothing is left open or running. Two things concern the whole process: the soft limit of open
+ * files is raised to the hard one, and SIGPIPE is ignored if its action was the default. */
 MR_SERVER_API int mr_server_create(struct mr_server **out, const struct mr_server_options *opts,
                                    struct mr_server_error *err);
 /* Accepts NULL. */

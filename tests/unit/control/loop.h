@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <uv.h>
 
@@ -20,6 +21,7 @@ __attribute__((constructor)) static void warm_up(void)
 {
     uv_loop_t loop;
 
+    signal(SIGPIPE, SIG_IGN); /* as in every program that uses libuv's streams */
     if (uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0) {
         abort();
     }
