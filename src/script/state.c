@@ -47,6 +47,7 @@ static void *count_alloc(void *user, void *p, size_t old_n, size_t n)
     void *q;
 
     if (n > old_n && (n - old_n > st->cap_bytes || st->used_bytes > st->cap_bytes - (n - old_n))) {
+        st->was_refused = true;
         return NULL;
     }
     q = st->base_alloc(st->base_alloc_user, p, old_n, n);
@@ -55,6 +56,32 @@ static void *count_alloc(void *user, void *p, size_t old_n, size_t n)
         st->used_bytes -= old_n;
     }
     return q;
+}
+
+static int collect(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT, 0);
+    return 0;
+}
+
+/* LuaJIT gives up without collecting what is dead already, so that one call would pay for what
+ * another left behind. We collect after a refusal, and before a call when three quarters are in use
+ * and a sixteenth has come since the last time, which bounds what it costs. */
+static void make_room(struct script_state *st)
+{
+    size_t cap = st->cap_bytes;
+
+    if (st->was_refused ||
+        (st->used_bytes > cap - cap / 4 && st->used_bytes > st->collected_bytes + cap / 16)) {
+        st->cap_bytes =
+            SIZE_MAX; /* the collector itself moves tables, to free more than it takes */
+        if (lua_cpcall(st->L, collect, NULL) != 0) {
+            lua_pop(st->L, 1);
+        }
+        st->cap_bytes = cap;
+        st->collected_bytes = st->used_bytes;
+        st->was_refused = false;
+    }
 }
 
 struct script_state *mr__state_of(lua_State *L)
@@ -205,12 +232,6 @@ static void say_memory(const struct script_state *st, struct script_failure *fai
              st->cap_bytes / 1024);
 }
 
-static int collect(lua_State *L)
-{
-    lua_gc(L, LUA_GCCOLLECT, 0);
-    return 0;
-}
-
 int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
                     struct script_failure *failure)
 {
@@ -219,6 +240,7 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
     int rc;
 
     failure->text[0] = failure->traceback[0] = '\0';
+    make_room(st);
     rc = lua_cpcall(L, fn, user);
     if (rc == 0) {
         return 0;
@@ -234,14 +256,7 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
     st->is_running = outer.is_running;
     st->is_over = outer.is_over;
     st->is_thread_busy = outer.is_thread_busy;
-    if (rc == LUA_ERRMEM) {
-        /* LuaJIT gives up without collecting what is dead already; the next call must not. */
-        if (lua_cpcall(L, collect, NULL) != 0) {
-            lua_pop(L, 1);
-        }
-        return -ENOMEM;
-    }
-    return -EINVAL;
+    return rc == LUA_ERRMEM ? -ENOMEM : -EINVAL;
 }
 
 /* ---- coroutines ------------------------------------------------------------------------------ */
@@ -280,7 +295,6 @@ static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failu
         say(failure, "tried to wait (coroutine.yield): this version cannot suspend a hook");
     } else if (rc == LUA_ERRMEM) {
         say_memory(st, failure);
-        lua_gc(L, LUA_GCCOLLECT, 0);
     } else if (rc == 0) { /* spent its time, and returned before the next instruction */
         snprintf(failure->text, sizeof failure->text, "took more than %.6g ms of CPU time",
                  (double)st->budget_ns / 1e6);

@@ -21,6 +21,8 @@ struct script_state {
     lua_Alloc base_alloc; /* LuaJIT's own allocator, which ours counts for */
     void *base_alloc_user;
     size_t used_bytes, cap_bytes;
+    size_t collected_bytes; /* what was in use after the last full collection */
+    bool was_refused;       /* an allocation, since then */
 
     /* The call that is running; saved and restored around an inner one. */
     uint64_t budget_ns;

@@ -4,7 +4,9 @@
  */
 #include "script/suggest.h"
 
+#include <stdbool.h>
 #include <string.h>
+#include <strings.h>
 
 enum { WORD_MAX = 40 }; /* longer than any name we suggest */
 
@@ -48,6 +50,14 @@ unsigned mr__suggest_distance(const char *a, size_t na, const char *b, size_t nb
     return d[na % 3][nb];
 }
 
+/* `warning` for warn, `reg` for register: one begins with the other. */
+static bool is_prefix(const char *a, size_t na, const char *b, size_t nb)
+{
+    size_t n = na < nb ? na : nb;
+
+    return n >= 3 && strncasecmp(a, b, n) == 0;
+}
+
 const char *mr__suggest_name(const char *word, size_t n, const char *const *names)
 {
     const char *best = NULL;
@@ -57,6 +67,10 @@ const char *mr__suggest_name(const char *word, size_t n, const char *const *name
         size_t len = strlen(*names);
         unsigned distance = mr__suggest_distance(word, n, *names, len);
         unsigned allowed = len < 6 ? (len < 3 ? 1 : 2) : (unsigned)len / 3;
+
+        if (distance > allowed && is_prefix(word, n, *names, len)) {
+            distance = allowed; /* behind every slip of the pen, before nothing */
+        }
 
         if (distance <= allowed && distance < best_distance && distance < len) {
             best = *names;

@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* The name that differs from word[0..n) by at most a third of its letters (and at least by one),
- * or NULL. names ends with NULL. */
+/* The name that differs least from word[0..n), by at most a third of its letters or by what one
+ * has behind the other; or NULL. names ends with NULL. */
 const char *mr__suggest_name(const char *word, size_t n, const char *const *names);
 
 /* How many letters must be added, removed, changed or swapped with their neighbour to make a of b;
