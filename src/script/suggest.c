@@ -66,7 +66,7 @@ const char *mr__suggest_name(const char *word, size_t n, const char *const *name
     for (; *names; names++) {
         size_t len = strlen(*names);
         unsigned distance = mr__suggest_distance(word, n, *names, len);
-        unsigned allowed = len < 6 ? (len < 3 ? 1 : 2) : (unsigned)len / 3;
+        unsigned allowed = len < 6 ? (len < 3 ? 1 : 2) : ((unsigned)len + 1) / 3;
 
         if (distance > allowed && is_prefix(word, n, *names, len)) {
             distance = allowed; /* behind every slip of the pen, before nothing */

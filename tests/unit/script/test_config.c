@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The config file and the sources of the chain: what is read from them, and one clear
+ * line for everything that is wrong. Start reading at the tables of refusals.
+ */
+#include "base/alloc.h"
+#include "rig.h"
+#include "test.h"
+
+static struct rig rig;
+
+TEST(settings_are_offered_as_text_in_the_order_of_the_file_with_their_lines)
+{
+    static const struct {
+        const char *key, *value;
+        unsigned line;
+    } expected[] = {
+        {"udp_relay_ports", "31000-31299", 3},
+        {"connect", "relay", 4},
+        {"workers", "2", 4},
+        {"connect_x", "0.5", 5},
+        {"errors", "false", 6},
+        {"allow_low_ports", "true", 7},
+        {"max_global_traffic", "1073741824", 8},
+    };
+    struct config_setting s;
+    char place[256];
+
+    rig_start(&rig);
+    REQUIRE_EQ(rig_load(&rig, "local n = 1024\n"
+                              "return { settings = {\n"
+                              "  udp_relay_ports = '31000-31299',\n"
+                              "  connect = 'relay', workers = 2,\n"
+                              "  connect_x = 0.5,\n"
+                              "  errors = false,\n"
+                              "  ['allow_low_ports'] = true,\n"
+                              "  max_global_traffic = n * n * n,\n"
+                              "} }"),
+               0);
+    REQUIRE_EQ(mr__config_setting_count(rig.config), sizeof expected / sizeof expected[0]);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        mr__config_setting(rig.config, i, &s);
+        snprintf(place, sizeof place, "%s/moonrelay.lua:%u", rig.folder, expected[i].line);
+        CHECK_STR(s.key, expected[i].key);
+        CHECK_STR(s.value, expected[i].value);
+        CHECK_EQ(s.n, strlen(s.value));
+        CHECK_STR(s.place, place);
+    }
+    rig_end(&rig);
+}
+
+TEST(env_and_file_read_what_the_config_needs)
+{
+    struct hook_event ev = rig_event(MR_HOOK_CREATE);
+
+    rig_start(&rig);
+    rig.environment[0] = (char[]){"KEY=secret=1"};
+    rig.environment[1] = (char[]){"KEYS=other"};
+    rig_file(&rig, "key.txt", "from a file\n");
+    rig_file(&rig, "p.lua",
+             "local c return { load = function(cfg) c = cfg end, create = function()\n"
+             "return { tags = { a = c.a, b = tostring(c.b), c = c.c, d = c.d, e = c.list[2].x } } "
+             "end }");
+    REQUIRE_EQ(rig_load(&rig, "return { policies = { { './p.lua', a = env 'KEY', b = env 'NONE',\n"
+                              " c = env('NONE', 'default'), d = file 'key.txt',\n"
+                              " list = { 1, { x = 5 } } } } }"),
+               0);
+    CHECK_STR(rig_ask(&rig, &ev), "admit tags{a=secret=1,b=nil,c=default,d=from a file\n,e=5}");
+    rig_end(&rig);
+}
+
+TEST(two_uses_of_one_policy_have_names_and_settings_of_their_own)
+{
+    struct hook_event ev = rig_event(MR_HOOK_CREATE);
+    struct policy_info info;
+
+    rig_start(&rig);
+    rig_file(&rig, "p.lua",
+             "local n return { load = function(cfg) n = cfg.n end,"
+             " create = function() return { slots = { [n] = 1 } } end }");
+    REQUIRE_EQ(rig_load(&rig, "return { policies = { { './p.lua', name = 'one', n = 'a' },"
+                              " { './p.lua', name = 'two', n = 'b', on_error = 'refuse' } } }"),
+               0);
+    CHECK_STR(rig_ask(&rig, &ev), "admit slots{a=1,b=1}");
+    mr__policies_info(rig.policies, 1, &info);
+    CHECK_STR(info.name, "two");
+    rig_end(&rig);
+}
+
+/* ---- what is wrong --------------------------------------------------------------------------- */
+
+/* %s in the message: the config's path. */
+static const struct {
+    const char *config, *message;
+} refusals[] = {
+    {"return {", "%s:1: unexpected symbol near '<eof>'"},
+    {"", "%s: the file returns nothing (a table is expected"},
+    {"return 5", "%s: the file returns no plain table"},
+    {"return setmetatable({}, {})", "%s: the file returns no plain table"},
+    {"\nerror('oops')", "%s:2: oops"},
+    {"\nlocal x = nil .. 'x'", "%s:2: attempt to concatenate a nil value"},
+    {"x = 1", "%s:1: undeclared global 'x': write local x"},
+    {"return { settings = { a = env_('x') } }", "%s:1: undeclared global 'env_'"},
+    {"require 'relay'", "%s:1: undeclared global 'require'"},
+    {"while true do end", "%s:1: took more than 1000 ms of CPU time"},
+    {"local s = 'x' while true do s = s .. s end", "%s: not enough memory"},
+    {"return { file 'missing.txt' }", "%s:1: file \"missing.txt\": No such file or directory"},
+    {"return { file '/' }", "%s:1: file \"/\": Is a directory"},
+    {"return {\n setings = {} }", "%s:2: unknown key setings; did you mean settings?"},
+    {"return { policy = {} }", "%s:1: unknown key policy; did you mean policies?"},
+    {"return { xyz = {} }", "%s:1: unknown key xyz (settings and policies are expected)"},
+    {"return { 'dynamic' }", "%s:1: the config has a value without a key"},
+    {"return {\n\n ports = { [7777] = {} } }", "%s:3: ports: open ports come with a later version"},
+    {"return { settings = 5 }", "%s:1: settings is a number (a table is expected)"},
+    {"return { settings = setmetatable({}, {}) }", "%s:1: settings has a metatable"},
+    {"return { settings = { 'x' } }", "%s:1: settings has a key that is a number"},
+    {"return { settings = {\n a = {} } }",
+     "%s:2: settings.a is a table (a string, number or boolean is expected)"},
+    {"return { policies = 'dynamic' }", "%s:1: policies is a string (a table is expected)"},
+    {"return { policies = { a = 'dynamic' } }", "%s:1: policies is a list without names"},
+    {"return { policies = { 'dynamic', nil, 'dynamic' } }", "%s:1: policies "},
+    {"return { policies = {\n 5 } }", "%s:2: policies[1] is a number (a name, or {"},
+    {"return { policies = { {} } }", "%s:1: policies[1] does not begin with a name or path"},
+    {"return { policies = { { 'dynamic', 'x' } } }", "%s:1: policies[1] has more than a name"},
+    {"return { policies = { { 'dynamic',\n on_error = 'ignore' } } }",
+     "%s:2: policies[1].on_error is not understood (\"refuse\" or \"skip\" is expected)"},
+    {"return { policies = { { 'dynamic', on_eror = 'skip' } } }",
+     "%s:1: policies[1].on_eror is no option; did you mean on_error?"},
+    {"return { policies = { { 'dynamic', shadow = 'yes' } } }",
+     "%s:1: policies[1].shadow is a string (true or false is expected)"},
+    {"return { policies = { { 'dynamic', shadw = true } } }", "did you mean shadow?"},
+    {"return { policies = { { 'dynamic', name = 5 } } }", "%s:1: policies[1].name is a number"},
+    {"return { policies = { { 'dynamic', name = 'a b' } } }",
+     "%s:1: 'a b' cannot name a policy (1 to 32 of"},
+    {"return { policies = { { 'dynamic', name = ('x'):rep(33) } } }", "cannot name a policy"},
+    {"return { policies = { { 'dynamic',\n from = print_ } } }",
+     "%s:2: undeclared global 'print_'"},
+    {"return { policies = { { 'dynamic', f = function() end } } }",
+     "%s:1: policies[1].f holds a function (strings, numbers, booleans and tables of them"},
+    {"local t = {} t.t = t return { policies = { { 'dynamic',\n t = t } } }",
+     "%s:2: policies[1].t is nested more than 16 tables deep"},
+    {"return { policies = { { 'dynamic', t = setmetatable({}, {}) } } }",
+     "policies[1].t has a metatable"},
+    {"return { policies = { 'dynamic', 'dynamic' } }", "%s:1: two policies are named dynamic"},
+    {"return { policies = { 'dynamik' } }",
+     "%s:1: no shipped policy dynamik; did you mean dynamic?"},
+    {"return { policies = { 'quota' } }",
+     "%s:1: the shipped policy quota comes with a later version"},
+    {"return { policies = { 'mine.lua' } }",
+     "%s:1: no shipped policy mine.lua (a file is named with a slash: ./mine.lua)"},
+    {"return { policies = { 'mine' } }", "%s:1: no shipped policy 'mine'"},
+    {"return { policies = { './missing.lua' } }", "missing.lua: No such file or directory"},
+    {"return { policies = { './sub/' } }", "cannot name a policy"},
+};
+
+static void check_refusal(const char *config, const char *message)
+{
+    char expected[512], path[128];
+    const char *at = strstr(message, "%s");
+
+    snprintf(path, sizeof path, "%s/moonrelay.lua", rig.folder);
+    if (at) {
+        snprintf(expected, sizeof expected, "%.*s%s%s", (int)(at - message), message, path, at + 2);
+    } else {
+        snprintf(expected, sizeof expected, "%s", message);
+    }
+    CHECK_LT(rig_load(&rig, config), 0);
+    CHECK(strstr(rig.err.text, expected) != NULL);
+    CHECK(strchr(rig.err.text, '\n') == NULL);
+    if (!strstr(rig.err.text, expected)) {
+        fprintf(stderr, "# expected: %s\n# got: %s\n", expected, rig.err.text);
+    }
+}
+
+TEST(a_wrong_config_is_refused_in_one_line_that_says_where)
+{
+    rig_start(&rig);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        check_refusal(refusals[i].config, refusals[i].message);
+    }
+    rig_end(&rig);
+}
+
+static const struct {
+    const char *policy, *message;
+} bad_policies[] = {
+    {"return {", "p.lua:1: unexpected symbol near '<eof>'"},
+    {"", "p.lua: the file returns nothing (a table of hooks is expected)"},
+    {"return 5", "p.lua: the file returns no plain table"},
+    {"return setmetatable({}, {})", "p.lua: the file returns no plain table"},
+    {"\n\nerror('oops')", "p.lua:3: oops"},
+    {"error({})", "raised a table instead of a message"},
+    {"coroutine.yield()", "this version cannot suspend a hook"},
+    {"return { registr = function() end }", "unknown hook 'registr'; did you mean register?"},
+    {"return { on_tick = function() end }", "unknown hook 'on_tick' (register, connect, create,"},
+    {"return { connected = function() end }", "p.lua: this version does not call 'connected' yet"},
+    {"return { created = function() end }", "does not call 'created' yet"},
+    {"return { left = function() end }", "does not call 'left' yet"},
+    {"return { lookup = function() end }", "does not call 'lookup' yet"},
+    {"return { commands = {} }", "does not call 'commands' yet"},
+    {"return { create = 5 }", "create is a number (a function is expected)"},
+    {"return { load = {} }", "load is a table (a function is expected)"},
+    {"return { function() end }", "a key that is a number (names of hooks are expected)"},
+    {"return { api = 2 }", "api 2 is not known (this version knows 1)"},
+    {"return { api = '1' }", "api 1 is not known"},
+    {"return { load = function() error('no key', 0) end }", "policy p: load: no key"},
+    {"return { load = function(cfg) assert(cfg.key, 'set key') end }", "p.lua:1: set key"},
+};
+
+TEST(a_wrong_policy_is_refused_in_one_line_that_says_where)
+{
+    rig_start(&rig);
+    for (size_t i = 0; i < sizeof bad_policies / sizeof bad_policies[0]; i++) {
+        CHECK_EQ(rig_load_policy(&rig, bad_policies[i].policy), -EINVAL);
+        CHECK(strncmp(rig.err.text, "policy p: ", 10) == 0);
+        CHECK(strstr(rig.err.text, bad_policies[i].message) != NULL);
+        CHECK(strchr(rig.err.text, '\n') == NULL);
+        if (!strstr(rig.err.text, bad_policies[i].message)) {
+            fprintf(stderr, "# expected: %s\n# got: %s\n", bad_policies[i].message, rig.err.text);
+        }
+    }
+    rig_file(&rig, "p.lua", "return {}");
+    CHECK_EQ(rig_load(&rig, "return {\n policies = { { './p.lua', per_ip = 5 } } }"), -EINVAL);
+    CHECK(strstr(rig.err.text, "moonrelay.lua:2: has no load function, so its setting per_ip is "
+                               "read by nobody") != NULL);
+    CHECK_EQ(rig_load_policy(&rig, "return { api = 1 }"), 0);
+    rig_end(&rig);
+}
+
+/* ---- the chain's sources --------------------------------------------------------------------- */
+
+static const char *chain(void)
+{
+    static char text[256];
+    struct policy_info info;
+
+    text[0] = '\0';
+    if (mr__policies_create(&rig.policies, &rig.opts, &rig.err) != 0) {
+        return rig.err.text;
+    }
+    for (size_t i = 0; i < mr__policies_count(rig.policies); i++) {
+        mr__policies_info(rig.policies, i, &info);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i ? " " : "", info.name);
+    }
+    mr__policies_destroy(rig.policies);
+    rig.policies = NULL;
+    return text;
+}
+
+TEST(files_of_the_command_line_come_first_then_the_setting_or_the_config_or_dynamic)
+{
+    char a[128], list[256];
+    const char *first[] = {a};
+    struct config_options copts = {0};
+
+    rig_start(&rig);
+    rig_file(&rig, "a.lua", "return {}");
+    rig_file(&rig, "b.lua", "return {}");
+    snprintf(a, sizeof a, "%s/a.lua", rig.folder);
+    CHECK_STR(chain(), "dynamic");
+    rig.opts.first = first;
+    rig.opts.n_first = 1;
+    CHECK_STR(chain(), "a dynamic");
+
+    snprintf(list, sizeof list, " %s/b.lua , dynamic", rig.folder);
+    rig.opts.list = list;
+    CHECK_STR(chain(), "a b dynamic");
+    rig.opts.list = "dynamic,";
+    CHECK(strstr(chain(), "setting policies: 'dynamic,' has an empty item") != NULL);
+    rig.opts.list = "dynamic,,x";
+    CHECK(strstr(chain(), "has an empty item") != NULL);
+    rig.opts.list = "nothing";
+    CHECK(strstr(chain(), "setting policies: no shipped policy 'nothing'") != NULL);
+    rig.opts.list = "";
+
+    char path[128];
+    snprintf(path, sizeof path, "%s/moonrelay.lua", rig.folder);
+    rig_file(&rig, "moonrelay.lua", "return { policies = { 'dynamic', './b.lua' } }");
+    REQUIRE_EQ(mr__config_read(&rig.config, &copts, path, &rig.err), 0);
+    rig.opts.config = rig.config;
+    CHECK_STR(chain(), "a dynamic b");
+    rig.opts.list = "dynamic";
+    CHECK_STR(chain(), "a dynamic");
+    first[0] = "missing.lua/x";
+    CHECK(strstr(chain(), "--policy: policy missing.lua/x: No such file or directory") != NULL);
+    rig_end(&rig);
+}
+
+TEST(a_config_that_cannot_be_read_is_named_with_the_reason)
+{
+    struct config_options copts = {0};
+    struct config *c = NULL;
+    char path[128], big[256];
+
+    rig_start(&rig);
+    snprintf(path, sizeof path, "%s/none.lua", rig.folder);
+    CHECK_EQ(mr__config_read(&c, &copts, path, &rig.err), -ENOENT);
+    CHECK(strstr(rig.err.text, "none.lua: No such file or directory") != NULL);
+    CHECK_EQ(mr__config_read(&c, &copts, rig.folder, &rig.err), -EISDIR);
+    CHECK(strstr(rig.err.text, "Is a directory") != NULL);
+    snprintf(big, sizeof big, "%s/big.lua", rig.folder);
+    FILE *f = fopen(big, "w");
+    REQUIRE(f != NULL);
+    for (int i = 0; i < 1100; i++) {
+        fprintf(f, "--%1021s\n", "");
+    }
+    fclose(f);
+    CHECK_EQ(mr__config_read(&c, &copts, big, &rig.err), -EFBIG);
+    CHECK(strstr(rig.err.text, "larger than 1 MiB") != NULL);
+    CHECK(c == NULL);
+    rig_end(&rig);
+}
+
+TEST_MAIN(TEST_CASE(settings_are_offered_as_text_in_the_order_of_the_file_with_their_lines),
+          TEST_CASE(env_and_file_read_what_the_config_needs),
+          TEST_CASE(two_uses_of_one_policy_have_names_and_settings_of_their_own),
+          TEST_CASE(a_wrong_config_is_refused_in_one_line_that_says_where),
+          TEST_CASE(a_wrong_policy_is_refused_in_one_line_that_says_where),
+          TEST_CASE(files_of_the_command_line_come_first_then_the_setting_or_the_config_or_dynamic),
+          TEST_CASE(a_config_that_cannot_be_read_is_named_with_the_reason))
