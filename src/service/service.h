@@ -107,10 +107,11 @@ void mr__service_stop(struct service *s, uint64_t now_ns);
 
 /* ---- figures. */
 /* The whole page in the text format 0.0.4, NUL-terminated; mr__free() it. extra: a source of
- * figures of other layers (process, log, scripts), written by the same writer. */
+ * figures of other layers (process, log, scripts), written by the same writer (metrics.h). -ENOMEM.
+ */
 struct metrics;
 typedef void (*metrics_source)(void *user, struct metrics *m);
-void mr__service_add_metrics(struct service *s, metrics_source source, void *user);
+int mr__service_add_metrics(struct service *s, metrics_source source, void *user);
 char *mr__service_metrics(struct service *s, size_t *n, uint64_t now_ns);
 
 /* NULL when ready, else one line (no LF) saying which part is not. Valid until the next call. */

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A datagram that no link expected: its flow is held by the engine while policies think.
+ * Control thread. `drop` may admit it; then `create` is asked, and the sender gets a relay
+ * that is a pair with the one at the port it knocked at. Start reading at
+ * mr__knock_missed(). A flow that is refused keeps the reason it was found with, unless a
+ * policy said no.
+ */
+#include "service/state.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void make(struct service *s, struct knock *k);
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+static void discard_flow(struct service *s, mr_flow_id flow, enum mr_verdict as)
+{
+    mr_flow_discard(s->mr, flow, as, 0, as); /* gone by itself: nothing to do */
+}
+
+static void free_knock(struct service *s, struct knock *k)
+{
+    mr__ask_cancel(s, &k->pending);
+    mr__making_end(s, &k->making, NULL);
+    mr__list_remove(&k->waiter.link);
+    mr__list_remove(&k->task.link);
+    mr__list_remove(&k->link);
+    mr__grant_deinit(&k->grant);
+    mr__free(k);
+}
+
+static void drop(struct service *s, struct knock *k, enum mr_verdict as)
+{
+    discard_flow(s, k->flow, as);
+    free_knock(s, k);
+}
+
+static void release(struct service *s, struct knock *k)
+{
+    mr_flow_release(s->mr, k->flow);
+    free_knock(s, k);
+}
+
+void mr__knock_target_ended(struct service *s, uint32_t port)
+{
+    struct list *next;
+
+    for (struct list *l = s->knocks.next; l != &s->knocks; l = next) {
+        struct knock *k = MR_CONTAINER(l, struct knock, link);
+        next = l->next;
+        if (k->port == port) {
+            drop(s, k, k->reason);
+        }
+    }
+}
+
+void mr__knocks_destroy(struct service *s)
+{
+    while (!mr__list_is_empty(&s->knocks)) {
+        free_knock(s, MR_CONTAINER(s->knocks.next, struct knock, link));
+    }
+}
+
+/* ---- making the relay ---------------------------------------------------------------------- */
+
+/* Whose relay it is that was knocked at, when it is a player's. */
+static const struct session *owner_of(const struct service *s, const struct seat *seat)
+{
+    return mr__session_find(s, seat->owner);
+}
+
+static void log_admitted(struct service *s, const struct knock *k, const struct seat *seat)
+{
+    char buf[MR_ADDR_TEXT_MAX];
+
+    MR_JOURNAL(s, MR_JOURNAL_KNOCK, MR_LOG_DEBUG, "relay", "stranger admitted",
+               LOG_STR("sender", mr__journal_address(s, buf, &k->from)),
+               LOG_STR("relay", seat->text), LOG_STR("reason", mr_verdict_name(k->reason)));
+}
+
+static void pair_and_release(struct service *s, struct knock *k, struct seat *sender,
+                             struct seat *target)
+{
+    if (mr_pair(s->mr, sender->relay, target->relay) < 0) {
+        drop(s, k, k->reason);
+        return;
+    }
+    log_admitted(s, k, sender);
+    release(s, k);
+}
+
+static void commit(struct service *s, struct knock *k, struct seat *target)
+{
+    const struct seat_request req = {
+        .kind = MR_SEAT_DYNAMIC,
+        .peer = &k->from,
+        .local = &(struct mr_addr){.family = 0},
+        .grant = &k->grant,
+        .owner = 0, /* a player's from his connect-relay on */
+        .target_seat = (uint32_t)(target - s->pool.seats),
+    };
+    struct refusal why = {.code = MR_CODE_BUSY};
+    struct seat *seat;
+    int rc = mr__seat_open(s, &req, &seat, &why);
+
+    if (rc < 0) {
+        mr__making_end(s, &k->making, rc == -ENOMEM ? NULL : &why);
+        drop(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason);
+        return;
+    }
+    mr__making_end(s, &k->making, NULL);
+    if (mr_pair(s->mr, seat->relay, target->relay) < 0) {
+        mr__seat_undo(s, seat);
+        drop(s, k, k->reason);
+        return;
+    }
+    log_admitted(s, k, seat);
+    release(s, k);
+}
+
+/* Looks at the world as it is now. false: the knock is done with. */
+static bool look(struct service *s, struct knock *k, struct seat **target)
+{
+    struct seat *sender = mr__seat_of_relay(s, mr_relay_of(s->mr, &k->from));
+
+    *target = mr__seat_of_relay(s, mr_relay_at(s->mr, k->port));
+    if (!*target) {
+        drop(s, k, k->reason);
+        return false;
+    }
+    if (sender) {
+        pair_and_release(s, k, sender, *target);
+        return false;
+    }
+    if (mr__dynamic_is_over(s, &k->from, *target)) {
+        drop(s, k, k->reason);
+        return false;
+    }
+    return true;
+}
+
+static void on_created(struct service *s, struct pending *pending, const struct hook_answer *answer)
+{
+    struct knock *k = MR_CONTAINER(pending, struct knock, pending);
+    struct seat *target;
+    struct refusal why;
+
+    if (mr__answer_refuses(answer, &why)) {
+        mr__making_end(s, &k->making, &why);
+        drop(s, k, answer->outcome == MR_HOOK_REFUSE ? MR_VERDICT_REFUSED : k->reason);
+        return;
+    }
+    if (mr__grant_merge(&k->grant, answer) < 0) {
+        drop(s, k, k->reason);
+        return;
+    }
+    if (look(s, k, &target)) {
+        commit(s, k, target);
+    }
+}
+
+static void make(struct service *s, struct knock *k)
+{
+    struct seat *target;
+
+    if (!look(s, k, &target)) {
+        return;
+    }
+    if (!mr__making_is_free(s, &k->from)) {
+        mr__making_wait(s, &k->from, &k->waiter);
+        return;
+    }
+    mr__making_begin(s, &k->making, &k->from);
+    struct hook_session sender_view, target_view;
+    const struct session *sender = mr__session_at(s, &k->from);
+    const struct session *owner = owner_of(s, target);
+    if (sender) {
+        mr__session_view(sender, &sender_view);
+    }
+    if (owner) {
+        mr__session_view(owner, &target_view);
+    }
+    struct hook_event ev = {
+        .hook = MR_HOOK_CREATE,
+        .reason = {"dynamic", 7},
+        .addr = k->from,
+        .session = sender ? &sender_view : NULL,
+        .peer = owner ? &target_view : NULL,
+        .tags = mr__tags_map(&k->grant.tags),
+    };
+    mr__ask(s, &k->pending, &ev, on_created);
+}
+
+/* Somebody else's creation for the sender's address has ended. */
+static void run_task(struct service *s, struct task *task)
+{
+    struct knock *k = MR_CONTAINER(task, struct knock, task);
+
+    if (k->waiter.has_refusal) {
+        enum code code = k->waiter.refusal.code;
+        bool is_refused = code == MR_CODE_REJECTED || code == MR_CODE_FULL;
+        drop(s, k, is_refused ? MR_VERDICT_REFUSED : k->reason);
+        return;
+    }
+    make(s, k);
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static void on_drop_answered(struct service *s, struct pending *pending,
+                             const struct hook_answer *answer)
+{
+    struct knock *k = MR_CONTAINER(pending, struct knock, pending);
+
+    switch (answer->outcome) {
+    case MR_HOOK_ADMIT:
+        if (mr__grant_merge(&k->grant, answer) < 0) {
+            drop(s, k, k->reason);
+        } else {
+            make(s, k);
+        }
+        return;
+    case MR_HOOK_REFUSE:
+        mr_flow_discard(s->mr, k->flow, MR_VERDICT_REFUSED, answer->mute_ns,
+                        answer->mute_ns ? MR_VERDICT_MUTED : MR_VERDICT_REFUSED);
+        free_knock(s, k);
+        return;
+    case MR_HOOK_NO_OPINION:
+    case MR_HOOK_FAILED:
+    case MR_HOOK_BUSY:
+        break;
+    }
+    drop(s, k, k->reason);
+}
+
+static void ask(struct service *s, struct knock *k, const struct mr_event *ev,
+                const struct seat *seat)
+{
+    const char *reason = mr_verdict_name(k->reason);
+    struct hook_relay target;
+    size_t peek_n = ev->u.miss.size < MR_PEEK_MAX ? ev->u.miss.size : MR_PEEK_MAX;
+    struct hook_event hook = {
+        .hook = MR_HOOK_DROP,
+        .reason = {reason, strlen(reason)},
+        .addr = k->from,
+        .port = seat->number,
+        .size = ev->u.miss.size,
+        .known = mr__known_has(s, &k->from),
+        .peek = ev->u.miss.peek,
+        .peek_n = peek_n,
+    };
+
+    if (mr__seat_of_relay(s, mr_relay_at(s->mr, k->port))) {
+        mr__seat_view(s, seat, &target);
+        hook.target = &target;
+    }
+    mr__ask(s, &k->pending, &hook, on_drop_answered);
+}
+
+/* By now a link may exist: the event speaks of the past. */
+static bool is_known_now(const struct service *s, const struct mr_addr *from, uint32_t port)
+{
+    mr_relay_id sender = mr_relay_of(s->mr, from), target = mr_relay_at(s->mr, port);
+
+    if (sender == 0 || target == 0) {
+        return false;
+    }
+    return mr__settings_values(s->settings)->pairing_open ||
+           mr_is_paired(s->mr, sender, target) == 1;
+}
+
+void mr__knock_missed(struct service *s, const struct mr_event *ev)
+{
+    mr_flow_id flow = ev->u.miss.flow;
+    const struct seat *seat = mr__pool_seat(s, ev->u.miss.port);
+
+    if (is_known_now(s, &ev->u.miss.from, ev->u.miss.port)) {
+        mr_flow_release(s->mr, flow);
+        return;
+    }
+    if (!mr__registrar_is_served(s, &ev->u.miss.from)) {
+        bool is_own = mr_is_own_address(s->mr, &ev->u.miss.from) == 1;
+        discard_flow(s, flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
+        return;
+    }
+    if (!seat || !mr__ask_is_wanted(s, MR_HOOK_DROP)) {
+        discard_flow(s, flow, ev->u.miss.reason);
+        return;
+    }
+    struct knock *k = s->n_pending < MR_PENDING_MAX ? mr__alloc(1, sizeof *k) : NULL;
+    if (!k) {
+        discard_flow(s, flow, MR_VERDICT_EVENT_FULL);
+        return;
+    }
+    k->flow = flow;
+    k->from = ev->u.miss.from;
+    k->port = ev->u.miss.port;
+    k->reason = ev->u.miss.reason;
+    k->task.run = run_task;
+    k->waiter.task = &k->task;
+    mr__list_init(&k->task.link);
+    mr__list_init(&k->waiter.link);
+    mr__list_push_back(&s->knocks, &k->link);
+    ask(s, k, ev, seat);
+}

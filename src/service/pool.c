@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The relay ports: opening them, and which one is next. Control thread. A port that was
+ * in use rests for two timeouts, so that what a stale peer still sends meets nobody; the
+ * next one is drawn at random, so that nobody can guess it. Start reading at
+ * mr__pool_take().
+ */
+#include "service/state.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int mr__pool_init(struct pool *pool)
+{
+    *pool = (struct pool){.n = 0};
+    mr__list_init(&pool->quarantine);
+    return 0;
+}
+
+void mr__pool_deinit(struct service *s)
+{
+    struct pool *pool = &s->pool;
+
+    for (size_t i = 0; i < pool->n; i++) {
+        mr__tags_deinit(&pool->seats[i].tags);
+        mr__slots_release(s, &pool->seats[i].slots);
+        mr__dynamic_uncount(s, &pool->seats[i]);
+    }
+    mr__free(pool->seats);
+    mr__free(pool->by_port);
+    mr__free(pool->ready);
+    mr__pool_init(pool);
+}
+
+struct seat *mr__pool_seat(const struct service *s, uint32_t port)
+{
+    const struct pool *pool = &s->pool;
+
+    if (port >= pool->n_by_port || pool->by_port[port] == 0) {
+        return NULL;
+    }
+    return &pool->seats[pool->by_port[port] - 1];
+}
+
+size_t mr__pool_free(const struct service *s)
+{
+    return s->pool.n_ready + s->pool.n_quarantined;
+}
+
+/* ---- ready and resting --------------------------------------------------------------------- */
+
+static void push_ready(struct pool *pool, struct seat *seat)
+{
+    seat->state = MR_SEAT_READY;
+    seat->ready_at = (uint32_t)pool->n_ready;
+    pool->ready[pool->n_ready++] = (uint32_t)(seat - pool->seats);
+}
+
+static struct seat *pop_ready(struct pool *pool, size_t at)
+{
+    struct seat *seat = &pool->seats[pool->ready[at]];
+    uint32_t last = pool->ready[--pool->n_ready];
+
+    pool->ready[at] = last;
+    pool->seats[last].ready_at = (uint32_t)at;
+    return seat;
+}
+
+static struct seat *pop_quarantined(struct pool *pool)
+{
+    struct seat *seat = MR_CONTAINER(pool->quarantine.next, struct seat, quarantine);
+
+    mr__list_remove(&seat->quarantine);
+    pool->n_quarantined--;
+    return seat;
+}
+
+void mr__pool_release_due(struct service *s)
+{
+    struct pool *pool = &s->pool;
+    uint64_t rest_ns = 2 * mr__settings_values(s->settings)->udp_relay_timeout_ns;
+
+    while (pool->n_quarantined > 0) {
+        const struct seat *seat = MR_CONTAINER(pool->quarantine.next, struct seat, quarantine);
+        if (s->now_ns - seat->freed_ns < rest_ns) {
+            return;
+        }
+        push_ready(pool, pop_quarantined(pool));
+    }
+}
+
+struct seat *mr__pool_take(struct service *s)
+{
+    struct pool *pool = &s->pool;
+    struct seat *seat;
+
+    mr__pool_release_due(s);
+    if (pool->n_ready > 0) {
+        seat = pop_ready(pool, mr__draw_below(s, pool->n_ready));
+    } else if (pool->n_quarantined > 0) {
+        seat = pop_quarantined(pool);
+    } else {
+        return NULL;
+    }
+    seat->state = MR_SEAT_USED;
+    return seat;
+}
+
+void mr__pool_give_back(struct service *s, struct seat *seat, bool was_in_use)
+{
+    struct pool *pool = &s->pool;
+
+    if (!was_in_use) {
+        push_ready(pool, seat);
+        return;
+    }
+    seat->state = MR_SEAT_QUARANTINED;
+    seat->freed_ns = s->now_ns;
+    mr__list_push_back(&pool->quarantine, &seat->quarantine);
+    pool->n_quarantined++;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+/* Room for one more seat at the engine's index. */
+static int reserve_index(struct pool *pool, uint32_t port)
+{
+    if (port < pool->n_by_port) {
+        return 0;
+    }
+    size_t n = pool->n_by_port ? pool->n_by_port : 64;
+    while (n <= port) {
+        n *= 2;
+    }
+    uint32_t *by_port = mr__realloc(pool->by_port, n, sizeof *by_port);
+    if (!by_port) {
+        return -ENOMEM;
+    }
+    memset(by_port + pool->n_by_port, 0, (n - pool->n_by_port) * sizeof *by_port);
+    pool->by_port = by_port;
+    pool->n_by_port = n;
+    return 0;
+}
+
+static int open_port(struct service *s, const struct mr_addr *local, struct port_report *report)
+{
+    struct pool *pool = &s->pool;
+    unsigned dual = local->family == 6 && mr_addr_classify(local) & MR_ADDR_UNSPECIFIED
+                        ? MR_PORT_DUAL_STACK
+                        : 0;
+    uint32_t asked = mr__settings_values(s->settings)->udp_buffer;
+    struct mr_port_info info;
+    uint32_t port;
+    int rc = mr_port_open(s->mr, local, dual, &port);
+
+    if (rc == 0) {
+        rc = reserve_index(pool, port);
+    }
+    if (rc == 0) {
+        rc = mr_port_info(s->mr, port, &info);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    struct seat *seat = &pool->seats[pool->n];
+    *seat = (struct seat){.port = port, .number = info.local.port};
+    mr__list_init(&seat->quarantine);
+    pool->by_port[port] = (uint32_t)++pool->n;
+    push_ready(pool, seat);
+    if (info.rcvbuf > 0 && (uint32_t)info.rcvbuf < asked &&
+        (report->clamped_rcvbuf == 0 || (uint32_t)info.rcvbuf < report->clamped_rcvbuf)) {
+        report->clamped_rcvbuf = (uint32_t)info.rcvbuf;
+    }
+    report->opened++;
+    return 0;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    return (int)*(const uint16_t *)a - (int)*(const uint16_t *)b;
+}
+
+/* "31000-31007,31010/udp" */
+static void format_ranges(const struct pool *pool, char *buf, size_t cap)
+{
+    uint16_t *numbers = mr__alloc(pool->n, sizeof *numbers);
+    size_t n = 0;
+
+    buf[0] = '\0';
+    if (!numbers) {
+        return;
+    }
+    for (size_t i = 0; i < pool->n; i++) {
+        numbers[i] = pool->seats[i].number;
+    }
+    qsort(numbers, pool->n, sizeof *numbers, compare_numbers);
+    for (size_t i = 0, end; i < pool->n; i = end) {
+        for (end = i + 1; end < pool->n && numbers[end] <= numbers[end - 1] + 1; end++) {
+        }
+        if (n + 24 > cap) { /* "65535-65535,.../udp" must still fit */
+            n += (size_t)snprintf(buf + n, cap - n, ",...");
+            break;
+        }
+        n += (size_t)snprintf(buf + n, cap - n, "%s%u", n ? "," : "", numbers[i]);
+        if (numbers[end - 1] != numbers[i]) {
+            n += (size_t)snprintf(buf + n, cap - n, "-%u", numbers[end - 1]);
+        }
+    }
+    snprintf(buf + n, cap - n, "/udp");
+    mr__free(numbers);
+}
+
+static void note_failure(struct service *s, const struct mr_addr *local, int rc,
+                         struct port_report *report)
+{
+    if (report->first_error == 0) {
+        report->first_error = rc;
+        report->first_failed = *local;
+    }
+    MR_LOG(s->log, MR_LOG_DEBUG, "relay", "port left out", LOG_UINT("port", local->port),
+           LOG_STR("error", mr_strerror(rc)));
+}
+
+int mr__service_open_ports(struct service *s, struct port_report *report)
+{
+    const struct port_list *list = &mr__settings_values(s->settings)->udp_relay_ports;
+    struct pool *pool = &s->pool;
+    size_t n = list->n + list->any;
+
+    *report = (struct port_report){.asked = n};
+    pool->seats = mr__alloc(n, sizeof *pool->seats);
+    pool->ready = mr__alloc(n, sizeof *pool->ready);
+    if (!pool->seats || !pool->ready) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct mr_addr local = s->udp_host;
+        local.port = i < list->n ? list->ports[i] : 0;
+        int rc = open_port(s, &local, report);
+        if (rc == -ENOMEM) {
+            return rc;
+        }
+        if (rc < 0) {
+            note_failure(s, &local, rc, report);
+        }
+    }
+    if (report->opened == 0) {
+        return report->first_error ? report->first_error : -EINVAL;
+    }
+    if (report->first_error) {
+        char buf[MR_ADDR_TEXT_MAX];
+        mr_addr_format(&report->first_failed, buf, sizeof buf);
+        MR_LOG(s->log, MR_LOG_WARN, "relay", "ports cannot be bound and are left out",
+               LOG_UINT("count", report->asked - report->opened), LOG_STR("first", buf),
+               LOG_STR("error", mr_strerror(report->first_error)));
+    }
+    format_ranges(pool, report->ranges, sizeof report->ranges);
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The registrar's answers: a datagram that holds a PID tells where its player is. Control
+ * thread. Everything else is silence or one bounded answer, since sources are forged.
+ * Start reading at mr__service_registrar().
+ */
+#include "service/state.h"
+
+#include <string.h>
+
+static void reply(struct service *s, const struct mr_addr *to, const struct mr_addr *local,
+                  const char *text)
+{
+    s->out.reply(s->out.user, to, local, text, strlen(text));
+}
+
+bool mr__registrar_is_served(const struct service *s, const struct mr_addr *from)
+{
+    const unsigned nobody = MR_ADDR_UNSPECIFIED | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST;
+    bool allow_low = mr__settings_values(s->settings)->allow_low_ports;
+
+    return from->port >= (allow_low ? 1 : MR_LOWEST_PLAYER_PORT) &&
+           !(mr_addr_classify(from) & nobody) && !mr_is_own_address(s->mr, from);
+}
+
+static enum registrar_result answer_unknown(struct service *s, const struct mr_addr *from,
+                                            const struct mr_addr *local, size_t n)
+{
+    /* Only what could have been a PID, and never more bytes than came. */
+    if (n != mr__settings_values(s->settings)->pid_length || n < MR_PID_LENGTH_ANSWERED_MIN) {
+        return MR_REGISTRAR_SILENT;
+    }
+    if (!mr__budget_take(s, from)) {
+        return MR_REGISTRAR_LIMITED;
+    }
+    reply(s, from, local, "Unknown host pid!");
+    return MR_REGISTRAR_UNKNOWN;
+}
+
+static void log_addressed(struct service *s, const struct session *p, const char *msg)
+{
+    char buf[MR_ADDR_TEXT_MAX];
+
+    MR_JOURNAL(s, MR_JOURNAL_REGISTRAR, MR_LOG_INFO, "registrar", msg, LOG_UINT("session", p->id),
+               LOG_STRN("oid", p->oid, p->oid_n),
+               LOG_STR("address", mr__journal_address(s, buf, &p->addr)));
+}
+
+/* Whoever registers at an address where a player has a relay shares it, and owns it as the later
+ * one. A dynamic relay waits for his connect-relay. */
+static void share_relay(struct service *s, struct session *p)
+{
+    struct seat *seat = mr__seat_of_relay(s, mr_relay_of(s->mr, &p->addr));
+
+    if (seat && seat->kind == MR_SEAT_PLAYER) {
+        mr__seat_adopt(s, seat, p);
+    }
+}
+
+static enum registrar_result first_address(struct service *s, struct session *p,
+                                           const struct mr_addr *from, const struct mr_addr *local)
+{
+    if (mr__session_set_address(s, p, from, local) < 0) {
+        return MR_REGISTRAR_SILENT; /* he asks again in a tenth of a second */
+    }
+    share_relay(s, p);
+    log_addressed(s, p, "address seen");
+    reply(s, from, local, "OK");
+    return MR_REGISTRAR_OK;
+}
+
+/* The relay that goes with him: his own, or a shared one whose owner is gone. */
+static struct seat *seat_to_move(const struct service *s, const struct session *p)
+{
+    struct seat *seat = mr__seat_of_session(s, p);
+
+    if (!seat || seat->kind != MR_SEAT_PLAYER) {
+        return NULL; /* a dynamic one belongs to the address */
+    }
+    return seat->owner == p->id || !mr__session_find(s, seat->owner) ? seat : NULL;
+}
+
+static int move_relay(struct service *s, struct seat *seat, struct session *p,
+                      const struct mr_addr *from, const struct mr_addr *local)
+{
+    struct seat *there = mr__seat_of_relay(s, mr_relay_of(s->mr, from));
+    int rc = mr_relay_move(s->mr, seat->relay, from, local);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (there && there->kind == MR_SEAT_DYNAMIC) {
+        mr__seat_close(s, there); /* the player's own port wins */
+    }
+    p->relay = seat->relay;
+    seat->owner = p->id;
+    return 0;
+}
+
+/* He is told OK once datagrams from his new address pass, not before: netfox plays on at once. */
+static void answer_move(struct service *s, struct session *p, const struct mr_addr *from,
+                        const struct mr_addr *local)
+{
+    if (mr_in_force(s->mr) >= mr_seq(s->mr)) {
+        reply(s, from, local, "OK");
+        return;
+    }
+    p->moving_seq = mr_seq(s->mr);
+    p->moving_to = *from;
+    p->moving_local = *local;
+    mr__list_push_back(&s->moving, &p->moving);
+}
+
+static enum registrar_result moved(struct service *s, struct session *p, const struct mr_addr *from,
+                                   const struct mr_addr *local)
+{
+    struct seat *seat = seat_to_move(s, p);
+
+    if (!mr__list_is_empty(&p->moving)) {
+        /* One move at a time: a client that flaps cannot fill the workers' queues. */
+        return MR_REGISTRAR_SILENT;
+    }
+    if (seat && move_relay(s, seat, p, from, local) < 0) {
+        return MR_REGISTRAR_SILENT;
+    }
+    if (!seat) {
+        p->relay = 0;
+    }
+    if (mr__session_set_address(s, p, from, local) < 0) {
+        return MR_REGISTRAR_SILENT;
+    }
+    if (!seat) {
+        share_relay(s, p);
+    }
+    log_addressed(s, p, "address moved");
+    answer_move(s, p, from, local);
+    return MR_REGISTRAR_MOVED;
+}
+
+static enum registrar_result handle(struct service *s, const struct mr_addr *from,
+                                    const struct mr_addr *local, const void *data, size_t n)
+{
+    if (!mr__registrar_is_served(s, from)) {
+        return MR_REGISTRAR_SILENT;
+    }
+    struct session *p =
+        n == mr__settings_values(s->settings)->pid_length ? mr__session_by_pid(s, data, n) : NULL;
+    if (!p) {
+        return answer_unknown(s, from, local, n);
+    }
+    if (p->addr.family == 0) {
+        return first_address(s, p, from, local);
+    }
+    if (!mr_addr_equal(&p->addr, from)) {
+        return moved(s, p, from, local);
+    }
+    if (mr__list_is_empty(&p->moving)) { /* else the answer to the move is on its way */
+        p->local = *local;
+        reply(s, from, local, "OK");
+    }
+    return MR_REGISTRAR_REPEAT;
+}
+
+void mr__service_registrar(struct service *s, const struct mr_addr *from,
+                           const struct mr_addr *local, const void *data, size_t n, uint64_t now_ns)
+{
+    struct mr_addr source = *from, dest = *local;
+
+    mr__turn_begin(s, now_ns);
+    mr_addr_canonicalize(&source);
+    mr_addr_canonicalize(&dest);
+    s->figures.registrar[handle(s, &source, &dest, data, n)]++;
+    mr__turn_end(s);
+}
+
+void mr__registrar_in_force(struct service *s, uint64_t seq)
+{
+    while (!mr__list_is_empty(&s->moving)) {
+        struct session *p = MR_CONTAINER(s->moving.next, struct session, moving);
+        if (p->moving_seq > seq) {
+            return;
+        }
+        mr__list_remove(&p->moving);
+        reply(s, &p->moving_to, &p->moving_local, "OK");
+    }
+}

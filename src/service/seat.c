@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Relays as the service sees them: a seat is a port of ours and, while it is used, the
+ * relay that has it, whose it is and what it holds. Control thread. Start reading at
+ * mr__seat_open() and mr__seat_ended(): everything a relay takes is given back there.
+ */
+#include "service/state.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct seat *mr__seat_of_relay(const struct service *s, mr_relay_id id)
+{
+    struct mr_relay_info info;
+
+    if (id == 0 || mr_relay_info(s->mr, id, &info) < 0) {
+        return NULL;
+    }
+    struct seat *seat = mr__pool_seat(s, info.port);
+    return seat && seat->state == MR_SEAT_USED && seat->relay == id && !seat->is_closing ? seat
+                                                                                         : NULL;
+}
+
+struct seat *mr__seat_of_session(const struct service *s, const struct session *p)
+{
+    struct mr_relay_info info;
+
+    if (p->addr.family == 0) {
+        return NULL;
+    }
+    if (p->relay && mr_relay_info(s->mr, p->relay, &info) == 0 &&
+        mr_addr_equal(&info.peer, &p->addr)) {
+        return mr__seat_of_relay(s, p->relay);
+    }
+    return mr__seat_of_relay(s, mr_relay_of(s->mr, &p->addr));
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static struct mr_relay_limits limits_of(const struct hook_spec *spec)
+{
+    return (struct mr_relay_limits){
+        .bytes_per_s = spec->has_bps ? spec->bps : 0,
+        .packets_per_s = spec->has_pps ? spec->pps : 0,
+        .max_bytes = spec->has_max_bytes ? spec->max_bytes : 0,
+        .ttl_ns = spec->has_ttl ? spec->ttl_ns : 0,
+        .idle_ns = spec->has_idle ? spec->idle_ns : 0,
+    };
+}
+
+static int create_relay(struct service *s, const struct seat_request *req, struct seat *seat)
+{
+    struct mr_relay_spec spec;
+
+    mr_relay_spec_init(&spec, sizeof spec);
+    spec.port = seat->port;
+    spec.peer = *req->peer;
+    spec.local = *req->local;
+    spec.user = req->owner;
+    spec.limits = limits_of(&req->grant->spec);
+    return mr_relay_create(s->mr, &spec, &seat->relay);
+}
+
+/* Fills a seat whose relay exists. */
+static void occupy(struct service *s, const struct seat_request *req, struct seat *seat)
+{
+    seat->kind = req->kind;
+    seat->is_closing = false;
+    seat->owner = req->owner;
+    seat->since = mr__wall(s);
+    seat->dynamics_to_me = 0;
+    seat->tags = req->grant->tags;
+    req->grant->tags = (struct tags){.n = 0};
+    mr_relay_format(s->mr, seat->relay, seat->text, sizeof seat->text);
+    if (req->kind == MR_SEAT_DYNAMIC) {
+        s->pool.n_dynamic++;
+    } else {
+        s->pool.n_player++;
+    }
+    struct session *p = mr__session_find(s, req->owner);
+    if (p) {
+        p->relay = seat->relay;
+    }
+}
+
+static void log_opened(struct service *s, const struct seat_request *req, const struct seat *seat)
+{
+    char buf[MR_ADDR_TEXT_MAX];
+
+    MR_JOURNAL(s, MR_JOURNAL_RELAY, MR_LOG_INFO, "relay", "relay created",
+               LOG_STR("relay", seat->text), LOG_UINT("port", seat->number),
+               LOG_STR("peer", mr__journal_address(s, buf, req->peer)),
+               LOG_STR("kind", req->kind == MR_SEAT_DYNAMIC ? "dynamic" : "player"));
+}
+
+/*
+ * Takes another port when the engine still has the last relay of the one it got (a port
+ * taken out of its quarantine early): that port goes to the back of the queue.
+ */
+static int take_port(struct service *s, const struct seat_request *req, struct seat **out)
+{
+    size_t tries = mr__pool_free(s);
+    int rc = -ENOSPC;
+
+    while (tries-- > 0) {
+        struct seat *seat = mr__pool_take(s);
+        if (!seat) {
+            return -ENOSPC;
+        }
+        rc = create_relay(s, req, seat);
+        if (rc == 0) {
+            *out = seat;
+            return 0;
+        }
+        mr__pool_give_back(s, seat, rc == -EBUSY);
+        if (rc != -EBUSY) {
+            break;
+        }
+    }
+    return rc;
+}
+
+int mr__seat_open(struct service *s, const struct seat_request *req, struct seat **out,
+                  struct refusal *why)
+{
+    struct held_slots slots;
+    struct str full = {"", 0};
+    struct seat *seat;
+    int rc = mr__slots_take(s, req->grant->slots, req->grant->n_slots, NULL, &slots, &full);
+
+    if (rc == -ENOSPC) {
+        mr__refusal_full(why, full);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    rc = take_port(s, req, &seat);
+    if (rc == 0 && req->kind == MR_SEAT_DYNAMIC) {
+        rc = mr__dynamic_count(s, seat, req->peer, &s->pool.seats[req->target_seat]);
+        if (rc < 0) {
+            mr_relay_close(s->mr, seat->relay);
+            seat->is_closing = true;
+            seat->kind = req->kind;
+            s->pool.n_dynamic++;
+        }
+    }
+    if (rc < 0) {
+        mr__slots_release(s, &slots);
+        if (rc != -ENOMEM) {
+            *why = (struct refusal){.code = MR_CODE_NO_PORTS};
+            rc = -ENOSPC;
+        }
+        return rc;
+    }
+    seat->slots = slots;
+    occupy(s, req, seat);
+    log_opened(s, req, seat);
+    *out = seat;
+    return 0;
+}
+
+/* ---- ending -------------------------------------------------------------------------------- */
+
+static void count_out(struct service *s, struct seat *seat)
+{
+    if (seat->kind == MR_SEAT_DYNAMIC) {
+        s->pool.n_dynamic--;
+        mr__dynamic_uncount(s, seat);
+    } else {
+        s->pool.n_player--;
+    }
+}
+
+void mr__seat_close(struct service *s, struct seat *seat)
+{
+    if (!seat->is_closing && mr_relay_close(s->mr, seat->relay) == 0) {
+        seat->is_closing = true;
+    }
+}
+
+void mr__seat_undo(struct service *s, struct seat *seat)
+{
+    mr__seat_close(s, seat);
+    /* Nobody was told of it, so nobody has to wait for its end to have its slots. */
+    mr__slots_release(s, &seat->slots);
+}
+
+static const char *end_name(enum mr_end_reason reason)
+{
+    switch (reason) {
+    case MR_END_IDLE:
+        return "idle";
+    case MR_END_LIFETIME:
+        return "lifetime";
+    case MR_END_TRAFFIC:
+        return "traffic";
+    case MR_END_PORT:
+        return "shutdown";
+    case MR_END_CLOSED:
+        break;
+    }
+    return "api";
+}
+
+void mr__seat_view(const struct service *s, const struct seat *seat, struct hook_relay *out)
+{
+    struct mr_relay_info info;
+
+    *out = (struct hook_relay){
+        .id = seat->relay,
+        .port = seat->number,
+        .session = seat->owner,
+        .tags = mr__tags_map(&seat->tags),
+        .since = seat->since,
+    };
+    memcpy(out->text, seat->text, sizeof out->text);
+    if (mr_relay_info(s->mr, seat->relay, &info) == 0) {
+        out->addr = info.peer;
+        out->age = (double)(s->now_ns - info.created_ns) / 1e9;
+        out->packets_in = info.counts.packets_in;
+        out->bytes_in = info.counts.bytes_in;
+        out->packets_out = info.counts.packets_out;
+        out->bytes_out = info.counts.bytes_out;
+        out->drops = info.counts.drops;
+    }
+}
+
+static void tell_destroyed(struct service *s, const struct seat *seat, const struct mr_event *ev)
+{
+    const struct mr_relay_counts *c = &ev->u.ended.counts;
+    const char *reason = end_name(ev->u.ended.reason);
+    struct hook_relay relay;
+    struct hook_event hook = {
+        .hook = MR_HOOK_DESTROYED,
+        .reason = {reason, strlen(reason)},
+        .addr = ev->u.ended.peer,
+        .relay = &relay,
+    };
+
+    mr__seat_view(s, seat, &relay); /* what only the engine knew came with the event */
+    relay.addr = ev->u.ended.peer;
+    relay.age = (double)ev->u.ended.age_ns / 1e9;
+    relay.packets_in = c->packets_in;
+    relay.bytes_in = c->bytes_in;
+    relay.packets_out = c->packets_out;
+    relay.bytes_out = c->bytes_out;
+    relay.drops = c->drops;
+    MR_JOURNAL(s, MR_JOURNAL_RELAY, MR_LOG_INFO, "relay", "relay ended",
+               LOG_STR("relay", seat->text), LOG_STR("reason", reason),
+               LOG_DOUBLE("seconds", relay.age), LOG_UINT("bytes_in", c->bytes_in),
+               LOG_UINT("bytes_out", c->bytes_out), LOG_UINT("drops", c->drops));
+    if (mr__ask_is_wanted(s, MR_HOOK_DESTROYED)) {
+        mr__ask_tell(s, &hook);
+    }
+}
+
+void mr__seat_ended(struct service *s, const struct mr_event *ev)
+{
+    struct seat *seat = mr__pool_seat(s, ev->u.ended.port);
+
+    if (!seat || seat->state != MR_SEAT_USED || seat->relay != ev->relay) {
+        return;
+    }
+    s->figures.expired += ev->u.ended.reason == MR_END_IDLE;
+    tell_destroyed(s, seat, ev);
+    count_out(s, seat);
+    mr__slots_release(s, &seat->slots);
+    mr__tags_deinit(&seat->tags);
+    struct session *p = mr__session_find(s, seat->owner);
+    if (p && p->relay == seat->relay) {
+        p->relay = 0;
+    }
+    seat->relay = 0;
+    seat->owner = 0;
+    seat->is_closing = false;
+    seat->dynamics_to_me = 0;
+    mr__pool_give_back(s, seat, true);
+    mr__knock_target_ended(s, seat->port);
+}
+
+/* ---- owners -------------------------------------------------------------------------------- */
+
+void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
+{
+    const struct session *owner = mr__session_find(s, seat->owner);
+
+    if (seat->kind == MR_SEAT_DYNAMIC) {
+        count_out(s, seat);
+        seat->kind = MR_SEAT_PLAYER;
+        s->pool.n_player++;
+    }
+    p->relay = seat->relay;
+    if (!owner || owner->addressed < p->addressed) {
+        seat->owner = p->id;
+        mr_relay_set_user(s->mr, seat->relay, p->id);
+    }
+}
+
+void mr__seat_owner_left(struct service *s, struct session *p)
+{
+    struct seat *seat = mr__seat_of_session(s, p);
+
+    if (!seat || seat->owner != p->id) {
+        return;
+    }
+    /* p has left its place already: who shares the address now has the relay. */
+    const struct session *next = mr__session_at(s, &p->addr);
+    seat->owner = next ? next->id : 0;
+    mr_relay_set_user(s->mr, seat->relay, seat->owner);
+}
+
+void mr__seat_limited(struct service *s, const struct mr_event *ev)
+{
+    static const char *const names[MR_LIMIT_KINDS] = {
+        [MR_LIMIT_BANDWIDTH] = "bandwidth", [MR_LIMIT_GLOBAL] = "global",
+        [MR_LIMIT_DURATION] = "duration",   [MR_LIMIT_DURATION_SOON] = "duration-soon",
+        [MR_LIMIT_TRAFFIC] = "traffic",
+    };
+    const uint64_t pause_ns = (uint64_t)MR_LIMIT_NOTICE_SECONDS * 1000000000;
+    const struct seat *seat = mr__seat_of_relay(s, ev->relay);
+    struct session *p = seat ? mr__session_find(s, seat->owner) : NULL;
+    enum mr_limit_kind kind = ev->u.limit.kind;
+
+    if (!p || (unsigned)kind >= MR_LIMIT_KINDS || !mr__settings_values(s->settings)->errors) {
+        return;
+    }
+    uint64_t *told_ns = &p->connection->limit_told_ns[kind];
+    if (*told_ns == 0 || s->now_ns - *told_ns >= pause_ns) {
+        *told_ns = s->now_ns ? s->now_ns : 1;
+        mr__connection_say(s, p->connection, "limit %s", names[kind]);
+    }
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The service as a whole: life, turns, time, readiness. Control thread. Everything that
+ * happens is a turn (state.h); start reading at mr__turn_end().
+ */
+#include "service/state.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+void mr__turn_begin(struct service *s, uint64_t now_ns)
+{
+    if (now_ns > s->now_ns) {
+        s->now_ns = now_ns;
+    }
+    s->depth++;
+}
+
+/*
+ * What a turn made possible is done at its end and not from inside of it, so that no
+ * command runs in the middle of another one. It is bounded: what is left stays for the
+ * next turn, for which mr__service_deadline() asks at once.
+ */
+void mr__turn_end(struct service *s)
+{
+    uint64_t seq;
+    unsigned left = MR_TASKS_PER_TURN;
+
+    if (s->depth > 1) {
+        s->depth--;
+        return;
+    }
+    do {
+        while (left > 0 && !mr__list_is_empty(&s->ready)) {
+            struct task *task = MR_CONTAINER(s->ready.next, struct task, link);
+            mr__list_remove(&task->link);
+            task->run(s, task);
+            left--;
+        }
+        seq = mr_in_force(s->mr);
+        mr__registrar_in_force(s, seq);
+        mr__join_in_force(s, seq);
+    } while (left > 0 && !mr__list_is_empty(&s->ready));
+    mr__connections_bury(s);
+    s->depth--;
+}
+
+void mr__task_ready(struct service *s, struct task *task)
+{
+    mr__list_remove(&task->link);
+    mr__list_push_back(&s->ready, &task->link);
+}
+
+void mr__task_later(struct service *s, struct task *task)
+{
+    mr__list_remove(&task->link);
+    mr__list_push_back(&s->later, &task->link);
+}
+
+static void take_later(struct service *s)
+{
+    while (!mr__list_is_empty(&s->later)) {
+        mr__task_ready(s, MR_CONTAINER(s->later.next, struct task, link));
+    }
+}
+
+uint64_t mr__service_hash(const struct service *s, const void *data, size_t n)
+{
+    return mr__table_hash(&s->key, data, n);
+}
+
+double mr__wall(const struct service *s)
+{
+    return s->wall_s ? s->wall_s(s->out.user) : 0;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static void init_lists(struct service *s)
+{
+    mr__list_init(&s->all_connections);
+    mr__list_init(&s->dead_connections);
+    mr__list_init(&s->ready);
+    mr__list_init(&s->later);
+    mr__list_init(&s->waiting);
+    mr__list_init(&s->moving);
+    mr__list_init(&s->knocks);
+    mr__list_init(&s->gone);
+}
+
+static struct table *table_at(struct service *s, unsigned i)
+{
+    struct table *const tables[] = {&s->connections, &s->sessions, &s->oids,
+                                    &s->pids,        &s->places,   &s->slots,
+                                    &s->makings,     &s->sources,  &s->knowns};
+
+    return i < sizeof tables / sizeof tables[0] ? tables[i] : NULL;
+}
+
+static int init_tables(struct service *s)
+{
+    struct table *t;
+
+    for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
+        int rc = mr__table_init(t);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return mr__budget_init(s);
+}
+
+int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns)
+{
+    struct service *s = mr__alloc(1, sizeof *s);
+    const struct settings_values *v = mr__settings_values(opts->settings);
+    int rc;
+
+    if (!s) {
+        return -ENOMEM;
+    }
+    s->settings = opts->settings;
+    s->mr = opts->mr;
+    s->log = opts->log;
+    s->out = opts->out;
+    s->wall_s = opts->wall_s;
+    s->now_ns = now_ns;
+    s->next_ping_ns = now_ns;
+    init_lists(s);
+    mr__pool_init(&s->pool);
+    rc = init_tables(s);
+    /* Both were checked when they were read. */
+    if (rc == 0 && mr_addr_parse_ip(&s->udp_host, v->udp_host, strlen(v->udp_host), NULL) != 0) {
+        rc = -EINVAL;
+    }
+    if (rc == 0 && v->public_address[0] &&
+        mr_addr_parse_ip(&s->public_address, v->public_address, strlen(v->public_address), NULL) !=
+            0) {
+        rc = -EINVAL;
+    }
+    if (rc < 0) {
+        mr__service_destroy(s);
+        return rc;
+    }
+    s->out.random(s->out.user, &s->key, sizeof s->key);
+    mr_set_miss_events(s->mr, 0);
+    *out = s;
+    return 0;
+}
+
+void mr__service_destroy(struct service *s)
+{
+    struct table *t;
+
+    if (!s) {
+        return;
+    }
+    /* Nobody is told anything any more. */
+    mr__knocks_destroy(s);
+    mr__connections_destroy(s);
+    mr__pool_deinit(s);
+    mr__known_destroy(s);
+    for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
+        mr__table_deinit(t);
+    }
+    mr__free(s->budgets);
+    mr__free(s->sources_of_metrics);
+    explicit_bzero(s->entropy, sizeof s->entropy);
+    mr__free(s);
+}
+
+void mr__service_set_hooks(struct service *s, const struct hooks *hooks)
+{
+    s->hooks = hooks;
+    mr_set_miss_events(s->mr, mr__ask_is_wanted(s, MR_HOOK_DROP));
+}
+
+void mr__service_stop(struct service *s, uint64_t now_ns)
+{
+    mr__turn_begin(s, now_ns);
+    s->is_stopping = true;
+    mr__turn_end(s);
+}
+
+/* ---- engine -------------------------------------------------------------------------------- */
+
+void mr__service_engine_event(struct service *s, const struct mr_event *ev, uint64_t now_ns)
+{
+    mr__turn_begin(s, now_ns);
+    switch (ev->type) {
+    case MR_EVENT_MISS:
+        mr__knock_missed(s, ev);
+        break;
+    case MR_EVENT_ENDED:
+        mr__seat_ended(s, ev);
+        break;
+    case MR_EVENT_LIMIT:
+        mr__seat_limited(s, ev);
+        break;
+    case MR_EVENT_IN_FORCE: /* every turn looks for itself when it ends */
+    case MR_EVENT_DATAGRAM: /* none of our relays is manual */
+        break;
+    }
+    mr__turn_end(s);
+}
+
+/* ---- time and readiness -------------------------------------------------------------------- */
+
+/* One command through all workers, twice a second; the next one when it has come back. */
+static void ping_workers(struct service *s)
+{
+    if (s->has_pinged && mr_in_force(s->mr) >= s->ping_seq) {
+        s->alive_ns = s->ping_at_ns;
+        s->is_alive = true;
+        s->has_pinged = false;
+    }
+    if (s->now_ns >= s->next_ping_ns) {
+        s->next_ping_ns = s->now_ns + (uint64_t)MR_READY_PERIOD_MS * 1000000;
+        if (!s->has_pinged) {
+            s->ping_seq = mr_ping(s->mr);
+            s->ping_at_ns = s->now_ns;
+            s->has_pinged = true;
+        }
+    }
+}
+
+void mr__service_tick(struct service *s, uint64_t now_ns)
+{
+    mr__turn_begin(s, now_ns);
+    take_later(s);
+    ping_workers(s);
+    mr__pool_release_due(s);
+    mr__known_expire(s);
+    mr__turn_end(s);
+}
+
+uint64_t mr__service_deadline(const struct service *s)
+{
+    if (!mr__list_is_empty(&s->ready) || !mr__list_is_empty(&s->later)) {
+        return s->now_ns;
+    }
+    return s->next_ping_ns;
+}
+
+const char *mr__service_not_ready(struct service *s, uint64_t now_ns)
+{
+    mr__service_tick(s, now_ns);
+    if (s->is_stopping) {
+        return "stopping";
+    }
+    if (s->pool.n == 0) {
+        return "relay ports: none is open";
+    }
+    if (!s->is_alive) {
+        return "workers: none has answered yet";
+    }
+    uint64_t late_ns = s->has_pinged ? s->now_ns - s->ping_at_ns : 0;
+    if (late_ns > (uint64_t)MR_READY_LATE_MS * 1000000) {
+        snprintf(s->not_ready, sizeof s->not_ready, "workers: no answer for %.1f s",
+                 (double)late_ns / 1e9);
+        return s->not_ready;
+    }
+    return NULL;
+}

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the service is made of, for the files of src/service only. Control thread.
+ *
+ *     connection --- sessions --- place (all sessions seen at one UDP address)
+ *         |             |
+ *       request        seat (a relay port of ours, and the relay that has it)
+ *      (its command)
+ *
+ * Who calls whom: connection.c takes bytes apart, command.c lines; registration.c,
+ * join.c carry out one command each, over as many turns as a policy needs. registrar.c
+ * answers datagrams. knock.c decides about datagrams that nobody expected. What the
+ * engine knows is asked of the engine: nothing here is a copy of its tables.
+ *
+ * Every entry point of service.h is a turn: mr__turn_begin(), the work, mr__turn_end(),
+ * which does what became possible meanwhile (tasks, lines that waited for the engine).
+ * So nothing calls a command's continuation from deep inside another one.
+ */
+#ifndef MR_SERVICE_STATE_H
+#define MR_SERVICE_STATE_H
+
+#include "service/hash.h"
+#include "service/list.h"
+#include "service/service.h"
+#include "service/table.h"
+
+enum {
+    MR_LINE_MAX = 16384,             /* bytes of a command line, its end not counted */
+    MR_REQUEST_ID_MAX = 64,          /* bytes of `command?id` */
+    MR_PENDING_MAX = 1024,           /* chains that a policy may keep waiting */
+    MR_COMMANDS_PER_TURN = 200,      /* of one connection, before others have a go */
+    MR_TASKS_PER_TURN = 4096,        /* then the loop gets to its sockets again */
+    MR_JOIN_TRIES_MAX = 8,           /* looks at a world that changes while a policy thinks */
+    MR_READY_PERIOD_MS = 500,        /* between two pings of the workers */
+    MR_READY_LATE_MS = 1000,         /* a worker that takes longer is not ready */
+    MR_KNOWN_SECONDS = 600,          /* an address is remembered after its last session */
+    MR_KNOWN_GONE_MAX = 65536,       /* remembered at once: 6 MB, two minutes at 500 a second */
+    MR_LIMIT_NOTICE_SECONDS = 10,    /* between two `limit` lines of one kind */
+    MR_LOWEST_PLAYER_PORT = 1024,    /* below are services, victims of a forged source */
+    MR_PID_LENGTH_ANSWERED_MIN = 17, /* as long as the answer: so it amplifies nothing */
+};
+
+/* ---- commands and codes -------------------------------------------------------------------- */
+
+enum command {
+    MR_COMMAND_REGISTER_HOST,
+    MR_COMMAND_CONNECT,
+    MR_COMMAND_CONNECT_RELAY,
+    MR_COMMAND_ECHO,
+    MR_COMMAND_OTHER,
+    /* not commands, but what an error may be about */
+    MR_COMMAND_LINE,
+    MR_COMMAND_SESSION,
+    MR_COMMAND_CONNECTION,
+    MR_COMMAND_COUNT,
+};
+
+/* X(constant, name on the wire), in the order in which they are checked */
+#define MR_CODES(X)                           \
+    X(TOO_MANY, "too-many")                   \
+    X(BLOCKED, "blocked")                     \
+    X(BUSY, "busy")                           \
+    X(NOT_REGISTERED, "not-registered")       \
+    X(REJECTED, "rejected")                   \
+    X(UNKNOWN_OID, "unknown-oid")             \
+    X(DRAINING, "draining")                   \
+    X(CLIENT_NO_ADDRESS, "client-no-address") \
+    X(HOST_NO_ADDRESS, "host-no-address")     \
+    X(FULL, "full")                           \
+    X(NO_PORTS, "no-ports")                   \
+    X(NO_IDS, "no-ids")                       \
+    X(TOO_LONG, "too-long")                   \
+    X(REPLACED, "replaced")
+
+enum code {
+#define X(constant, name) MR_CODE_##constant,
+    MR_CODES(X)
+#undef X
+        MR_CODE_COUNT
+};
+
+/* Why something was not done: a code and the word behind it ("" = none). */
+struct refusal {
+    enum code code;
+    char reason[MR_SLOT_KEY_MAX + 1];
+};
+
+const char *mr__command_name(enum command c);
+const char *mr__code_name(enum code c);
+
+/* ---- small parts --------------------------------------------------------------------------- */
+
+/* Something to do at the end of this turn or of a later one. */
+struct task {
+    struct list link;
+    void (*run)(struct service *s, struct task *task);
+};
+
+/* A question to the decider, part of whatever asks it. */
+struct pending {
+    struct hook_request request; /* first: done() casts back */
+    struct service *service;
+    bool is_pending;
+    void (*answered)(struct service *s, struct pending *p, const struct hook_answer *answer);
+};
+
+/* Tags that something carries; one block of memory. */
+struct tags {
+    struct hook_pair *items;
+    size_t n;
+};
+
+struct slot {
+    struct table_node node;
+    uint32_t count;
+    size_t n;
+    char key[MR_SLOT_KEY_MAX];
+};
+
+/* Slots that a session or a relay holds. */
+struct held_slots {
+    struct slot **items;
+    size_t n;
+};
+
+/* What policies agreed to give a relay. */
+struct grant {
+    struct hook_spec spec;
+    struct tags tags;
+    struct hook_slot *slots; /* keys are copies */
+    size_t n_slots;
+};
+
+/* "One creation per address at a time": who makes a relay for an address has its making; others
+ * wait for what comes of it. */
+struct making {
+    struct table_node node;
+    struct mr_addr addr;
+    struct list waiters; /* of struct waiter */
+    bool is_held;
+};
+
+struct waiter {
+    struct list link; /* in making.waiters */
+    struct task *task;
+    bool has_refusal; /* the result it waited for, when it was a refusal */
+    struct refusal refusal;
+};
+
+/* ---- players ------------------------------------------------------------------------------- */
+
+/* All sessions whose datagrams come from one address, the latest first. */
+struct place {
+    struct table_node node;
+    struct mr_addr addr;
+    struct list sessions;
+};
+
+struct session {
+    struct table_node by_id, by_oid, by_pid;
+    struct list at_connection;
+    struct list at_place;
+    struct list joins; /* requests that want to join it: they end with it */
+    uint64_t id;
+    struct connection *connection;
+    char *oid, *pid;
+    size_t oid_n, pid_n;
+    struct mr_addr addr;  /* as the registrar saw it; family 0: not yet */
+    struct mr_addr local; /* where it reached the registrar */
+    struct place *place;
+    uint64_t addressed; /* order of getting an address: of two at one address the later owns */
+    mr_relay_id relay;  /* its own or the one it shares; may be stale */
+    struct tags tags, meta;
+    struct held_slots slots;
+    double since;
+    uint32_t joins_n;
+    /* The answer to a move: due once the engine has it in force. */
+    struct list moving;
+    uint64_t moving_seq;
+    struct mr_addr moving_to, moving_local;
+};
+
+struct join_side {
+    uint64_t session;
+    struct mr_addr addr;
+    bool is_needed; /* it has no relay yet */
+    bool is_granted;
+    struct making making;
+    struct grant grant;
+    uint16_t port; /* the relay's, once it is there */
+};
+
+/* One command that is being carried out. */
+struct request {
+    bool is_active;
+    enum command command;
+    char id[MR_REQUEST_ID_MAX];
+    size_t id_n;
+    uint64_t started_ns;
+    char *line; /* a copy: data, meta point into it */
+    struct str oid;
+    struct hook_pair meta[MR_META_WORDS_MAX];
+    size_t meta_n;
+    struct pending pending;
+    uint64_t session; /* register-host: the one to come; joins: the caller */
+    /* joins */
+    uint64_t host;
+    struct list at_host;
+    struct join_side sides[2]; /* the host's, the client's (the same one: only the first) */
+    size_t n_sides;
+    size_t asked; /* the side that a policy thinks about */
+    unsigned tries;
+    struct task task;
+    struct waiter waiter;
+    struct list in_force; /* in service.waiting */
+    uint64_t seq;
+};
+
+struct connection {
+    struct table_node node;
+    struct list link;
+    conn_id id;
+    struct mr_addr peer, local;
+    struct list sessions; /* the latest first: it is the caller's identity */
+    size_t n_sessions;
+    bool is_paused;   /* the adapter reads nothing */
+    bool is_eof;      /* nothing more comes */
+    bool is_closing;  /* freed at the end of this turn */
+    bool is_skipping; /* the rest of a line that is too long */
+    bool is_over_cap; /* gets one line and is closed */
+    bool is_waiting;  /* lines rest until the request is answered */
+    char *in;         /* bytes not handled yet */
+    size_t in_n, in_cap, in_at;
+    size_t scanned;                         /* of those, how many have no end of line among them */
+    uint64_t limit_told_ns[MR_LIMIT_KINDS]; /* 0: never */
+    struct request request;
+    struct task task; /* more lines to handle, or the last words of one over a cap */
+};
+
+/* ---- ports --------------------------------------------------------------------------------- */
+
+enum seat_state { MR_SEAT_READY, MR_SEAT_QUARANTINED, MR_SEAT_USED };
+enum seat_kind { MR_SEAT_PLAYER, MR_SEAT_DYNAMIC };
+
+/* A relay port and who has it. */
+struct seat {
+    uint32_t port;   /* the engine's index */
+    uint16_t number; /* UDP */
+    enum seat_state state;
+    uint32_t ready_at; /* its place in pool.ready */
+    struct list quarantine;
+    uint64_t freed_ns;
+    /* while USED: */
+    mr_relay_id relay;
+    enum seat_kind kind;
+    bool is_closing;
+    char text[32];
+    uint64_t owner; /* session id; 0: nobody */
+    struct tags tags;
+    struct held_slots slots;
+    double since;
+    struct source *source;   /* dynamic: whom it counts for */
+    mr_relay_id target;      /* dynamic: the relay it was made for */
+    uint32_t target_seat;    /* dynamic */
+    uint32_t dynamics_to_me; /* dynamic relays made for the relay here */
+};
+
+struct pool {
+    struct seat *seats;
+    size_t n;
+    uint32_t *by_port; /* the engine's index to ours, plus one */
+    size_t n_by_port;
+    uint32_t *ready;
+    size_t n_ready, n_quarantined;
+    struct list quarantine; /* the one freed longest ago first */
+    size_t n_dynamic, n_player;
+};
+
+/* Dynamic relays by the address that they serve. */
+struct source {
+    struct table_node node;
+    struct mr_addr net;
+    uint32_t count;
+};
+
+/* A flow that nobody expected, while policies think about it. */
+struct knock {
+    struct list link;
+    mr_flow_id flow;
+    struct mr_addr from;
+    uint32_t port;
+    enum mr_verdict reason;
+    struct pending pending;
+    struct making making;
+    struct grant grant;
+    struct task task;
+    struct waiter waiter;
+};
+
+/* ---- memory of addresses ------------------------------------------------------------------- */
+
+/* An IP that has sessions, or had some. */
+struct known {
+    struct table_node node;
+    struct list gone; /* in service.gone, the one gone longest first */
+    struct mr_addr ip;
+    uint32_t live;
+    uint64_t until_ns;
+};
+
+enum { MR_BUDGET_WAYS = 4, MR_BUDGET_SETS = 2048 };
+
+/* Answers to unknown ids, by source: a table of fixed size, so that a million forged
+ * sources cost nothing; one that is pushed out begins with a full budget again. */
+struct budget_entry {
+    struct mr_addr net;
+    uint64_t full_at_ns; /* the moment it is full again (GCRA); 0: the entry is free */
+};
+
+/* ---- logs and figures ---------------------------------------------------------------------- */
+
+/* Kinds of records that a stranger can cause: each has its own limit. */
+enum journal_kind {
+    MR_JOURNAL_CONNECTION,
+    MR_JOURNAL_SESSION,
+    MR_JOURNAL_REGISTRAR,
+    MR_JOURNAL_RELAY,
+    MR_JOURNAL_JOIN,
+    MR_JOURNAL_KNOCK,
+    MR_JOURNAL_KINDS,
+};
+
+#define MR_REGISTRAR_RESULTS(X) \
+    X(OK, "ok")                 \
+    X(REPEAT, "repeat")         \
+    X(MOVED, "moved")           \
+    X(UNKNOWN, "unknown")       \
+    X(LIMITED, "limited")       \
+    X(SILENT, "silent")
+
+enum registrar_result {
+#define X(constant, name) MR_REGISTRAR_##constant,
+    MR_REGISTRAR_RESULTS(X)
+#undef X
+        MR_REGISTRAR_COUNT
+};
+
+enum { MR_COMMAND_BUCKETS = 12 };
+extern const double mr__command_bounds[MR_COMMAND_BUCKETS];
+
+struct figures {
+    struct {
+        uint64_t counts[MR_COMMAND_BUCKETS + 1];
+        double sum;
+    } durations[MR_COMMAND_OTHER + 1];
+    uint64_t errors[MR_COMMAND_COUNT][MR_CODE_COUNT];
+    uint64_t registrar[MR_REGISTRAR_COUNT];
+    uint64_t expired;
+};
+
+struct metrics_source_entry {
+    metrics_source source;
+    void *user;
+};
+
+struct service {
+    const struct settings *settings;
+    struct mr *mr;
+    struct log *log;
+    struct service_out out;
+    double (*wall_s)(void *user);
+    const struct hooks *hooks;
+    uint64_t now_ns;
+    unsigned depth;
+    bool is_stopping;
+    struct table_key key;
+
+    struct mr_addr public_address; /* family 0: none */
+    struct mr_addr udp_host;
+
+    struct table connections, sessions, oids, pids, places, slots, makings, sources, knowns;
+    struct list all_connections, dead_connections;
+    size_t n_connections, n_addressed;
+    uint64_t last_connection, last_session, last_event, last_addressed;
+    bool oids_used_up, pids_used_up; /* until a session ends */
+
+    struct list ready, later; /* tasks of this turn, of the next one */
+    struct list waiting;      /* requests in the order of their numbers */
+    struct list moving;       /* sessions, likewise */
+    struct list knocks;
+    size_t n_pending;
+
+    struct list gone;
+    size_t n_gone;
+    struct budget_entry *budgets;
+
+    struct pool pool;
+    struct figures figures;
+    struct log_limiter journal[MR_JOURNAL_KINDS];
+    struct metrics_source_entry *sources_of_metrics;
+    size_t n_sources_of_metrics;
+
+    uint64_t ping_at_ns, ping_seq, next_ping_ns, alive_ns; /* alive: when the last ping that is in
+                                                              force was sent */
+    bool has_pinged, is_alive;
+    char not_ready[96];
+
+    unsigned char entropy[256];
+    size_t entropy_n;
+};
+
+/* ---- turns (service.c) --------------------------------------------------------------------- */
+
+void mr__turn_begin(struct service *s, uint64_t now_ns);
+void mr__turn_end(struct service *s);
+/* Runs it before this turn ends (ready) or in a later turn. Idempotent. */
+void mr__task_ready(struct service *s, struct task *task);
+void mr__task_later(struct service *s, struct task *task);
+uint64_t mr__service_hash(const struct service *s, const void *data, size_t n);
+double mr__wall(const struct service *s);
+
+/* ---- asking (ask.c) ------------------------------------------------------------------------ */
+
+bool mr__ask_is_wanted(const struct service *s, enum hook hook);
+bool mr__ask_is_busy(const struct service *s, enum hook hook);
+/* answered() is called at once or later; p may be gone when this returns. */
+void mr__ask(struct service *s, struct pending *p, struct hook_event *ev,
+             void (*answered)(struct service *s, struct pending *p,
+                              const struct hook_answer *answer));
+void mr__ask_cancel(struct service *s, struct pending *p);
+void mr__ask_tell(struct service *s, struct hook_event *ev);
+/* true: it is a refusal, and why. */
+bool mr__answer_refuses(const struct hook_answer *answer, struct refusal *why);
+
+/* ---- connections (connection.c) ------------------------------------------------------------ */
+
+struct connection *mr__connection_find(const struct service *s, conn_id id);
+void mr__connection_send(struct service *s, struct connection *c, const char *text, size_t n);
+/* printf of one line, its LF added. */
+__attribute__((format(printf, 3, 4))) void
+mr__connection_say(struct service *s, struct connection *c, const char *format, ...);
+/* The command is answered: the next one's turn. */
+void mr__connection_resume(struct service *s, struct connection *c);
+void mr__connection_close(struct service *s, struct connection *c);
+/* Frees those that were closed in this turn. */
+void mr__connections_bury(struct service *s);
+void mr__connections_destroy(struct service *s);
+
+/* ---- commands (command.c) ------------------------------------------------------------------ */
+
+void mr__command_run(struct service *s, struct connection *c, const char *line, size_t n);
+void mr__command_succeed(struct service *s, struct connection *c);
+void mr__command_fail(struct service *s, struct connection *c, enum code code, const char *reason);
+/* An error about no command of his: `error line:too-long`. Silent with errors = off. */
+void mr__command_complain(struct service *s, struct connection *c, enum command about,
+                          enum code code);
+/* Its player is gone: forgets it without an answer. */
+void mr__command_abandon(struct service *s, struct connection *c);
+struct hook_map mr__request_meta(const struct request *r);
+
+void mr__registration_begin(struct service *s, struct connection *c);
+void mr__join_begin(struct service *s, struct connection *c);
+/* Its host left while the request was under way. */
+void mr__join_host_left(struct service *s, struct request *r);
+void mr__join_abandon(struct service *s, struct connection *c);
+/* Answers the joins whose changes are in force. */
+void mr__join_in_force(struct service *s, uint64_t seq);
+struct connection *mr__request_connection(struct request *r);
+
+/* ---- sessions (session.c) ------------------------------------------------------------------ */
+
+struct session *mr__session_find(const struct service *s, uint64_t id);
+struct session *mr__session_by_oid(const struct service *s, const char *oid, size_t n);
+struct session *mr__session_by_pid(const struct service *s, const void *pid, size_t n);
+/* The latest one seen at the address, or NULL. */
+struct session *mr__session_at(const struct service *s, const struct mr_addr *addr);
+struct session *mr__session_of(const struct connection *c);
+/* Takes oid and pid (heap). NULL: out of memory, they are freed. */
+struct session *mr__session_create(struct service *s, struct connection *c, uint64_t id, char *oid,
+                                   size_t oid_n, char *pid, size_t pid_n);
+void mr__session_end(struct service *s, struct session *p);
+/* Ends it as seen by its player: `error session:<code>`, and his connection is closed when it has
+ * no other session. */
+void mr__session_kick(struct service *s, struct session *p, enum code code);
+/* -ENOMEM: nothing changed. */
+int mr__session_set_address(struct service *s, struct session *p, const struct mr_addr *addr,
+                            const struct mr_addr *local);
+void mr__session_view(const struct session *p, struct hook_session *out);
+
+/* ---- ids (draw.c) -------------------------------------------------------------------------- */
+
+/* Below n, n > 0. */
+uint64_t mr__draw_below(struct service *s, uint64_t n);
+/* A new id that nobody has, in *id (heap). -ENOSPC: none is left, -ENOMEM. */
+int mr__draw_oid(struct service *s, char **id, size_t *n);
+int mr__draw_pid(struct service *s, char **id, size_t *n);
+
+enum { MR_WORD_COUNT = 512, MR_WORD_BYTES_MAX = 8 };
+extern const char mr__words[MR_WORD_COUNT][MR_WORD_BYTES_MAX + 1];
+
+/* ---- tags, slots, grants ------------------------------------------------------------------- */
+
+/* Adds copies; of two values of one key the later wins. -ENOMEM: unchanged. */
+int mr__tags_merge(struct tags *t, const struct hook_map *add);
+void mr__tags_deinit(struct tags *t);
+struct hook_map mr__tags_map(const struct tags *t);
+
+/* Takes all or none. leaving: slots that will be given back if this succeeds (may be NULL).
+ * -ENOSPC: *full is the key that is full; -ENOMEM. */
+int mr__slots_take(struct service *s, const struct hook_slot *slots, size_t n,
+                   const struct held_slots *leaving, struct held_slots *held, struct str *full);
+void mr__slots_release(struct service *s, struct held_slots *held);
+
+/* Merges an answer: the smaller numbers, tags and slots united. -ENOMEM. */
+int mr__grant_merge(struct grant *g, const struct hook_answer *answer);
+void mr__grant_deinit(struct grant *g);
+/* "full" and its key as a word of the wire. */
+void mr__refusal_full(struct refusal *why, struct str key);
+
+/* ---- one creation per address (making.c) --------------------------------------------------- */
+
+/* true: it is ours until mr__making_end(). false: somebody else's, w waits for it. */
+bool mr__making_is_free(const struct service *s, const struct mr_addr *addr);
+void mr__making_begin(struct service *s, struct making *m, const struct mr_addr *addr);
+void mr__making_wait(struct service *s, const struct mr_addr *addr, struct waiter *w);
+/* refusal: what it came to, when the waiters shall have the same; else NULL. */
+void mr__making_end(struct service *s, struct making *m, const struct refusal *refusal);
+
+/* ---- ports and relays (pool.c, seat.c) ----------------------------------------------------- */
+
+int mr__pool_init(struct pool *pool);
+void mr__pool_deinit(struct service *s);
+struct seat *mr__pool_seat(const struct service *s, uint32_t port);
+size_t mr__pool_free(const struct service *s);
+/* NULL: none is left. The seat is USED, without a relay. */
+struct seat *mr__pool_take(struct service *s);
+void mr__pool_give_back(struct service *s, struct seat *seat, bool was_in_use);
+/* Ends the quarantine of those that are due. */
+void mr__pool_release_due(struct service *s);
+
+struct seat_request {
+    enum seat_kind kind;
+    const struct mr_addr *peer, *local;
+    struct grant *grant; /* its tags go over */
+    uint64_t owner;
+    uint32_t target_seat; /* dynamic */
+};
+/* Takes slots and a port and creates the relay. 0; -ENOSPC with why filled; -ENOMEM. */
+int mr__seat_open(struct service *s, const struct seat_request *req, struct seat **out,
+                  struct refusal *why);
+/* Closes what was just opened and never told to anybody. */
+void mr__seat_undo(struct service *s, struct seat *seat);
+void mr__seat_close(struct service *s, struct seat *seat);
+/* The seat of a live relay of that session, or of another one at its address; NULL. */
+struct seat *mr__seat_of_session(const struct service *s, const struct session *p);
+struct seat *mr__seat_of_relay(const struct service *s, mr_relay_id id);
+/* The player's from now on, if nobody registered later has it. */
+void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p);
+void mr__seat_owner_left(struct service *s, struct session *p);
+void mr__seat_view(const struct service *s, const struct seat *seat, struct hook_relay *out);
+void mr__seat_ended(struct service *s, const struct mr_event *ev);
+void mr__seat_limited(struct service *s, const struct mr_event *ev);
+
+/* ---- strangers (knock.c, dynamic.c) -------------------------------------------------------- */
+
+void mr__knock_missed(struct service *s, const struct mr_event *ev);
+void mr__knock_target_ended(struct service *s, uint32_t port);
+void mr__knocks_destroy(struct service *s);
+
+/* true: a dynamic relay for that sender at that seat would break a cap. */
+bool mr__dynamic_is_over(const struct service *s, const struct mr_addr *from,
+                         const struct seat *target);
+/* -ENOMEM */
+int mr__dynamic_count(struct service *s, struct seat *seat, const struct mr_addr *from,
+                      struct seat *target);
+void mr__dynamic_uncount(struct service *s, struct seat *seat);
+
+/* ---- known addresses (known.c), registrar budget (budget.c) -------------------------------- */
+
+/* -ENOMEM */
+int mr__known_enter(struct service *s, const struct mr_addr *addr);
+void mr__known_leave(struct service *s, const struct mr_addr *addr);
+bool mr__known_has(const struct service *s, const struct mr_addr *addr);
+void mr__known_expire(struct service *s);
+void mr__known_destroy(struct service *s);
+
+int mr__budget_init(struct service *s);
+bool mr__budget_take(struct service *s, const struct mr_addr *from);
+
+/* Answers the moves that are in force. */
+void mr__registrar_in_force(struct service *s, uint64_t seq);
+bool mr__registrar_is_served(const struct service *s, const struct mr_addr *from);
+
+/* ---- logs (journal.c) ---------------------------------------------------------------------- */
+
+/* The address as log_addresses wants it. Valid as long as buf. */
+const char *mr__journal_address(const struct service *s, char buf[MR_ADDR_TEXT_MAX],
+                                const struct mr_addr *a);
+/* Whether a record of that kind may be written now; counts it. */
+bool mr__journal_may(struct service *s, enum journal_kind kind, enum log_level level);
+
+#define MR_JOURNAL(s, kind, level, area, msg, ...)                 \
+    do {                                                           \
+        if (mr__journal_may((s), (kind), (level)))                 \
+            MR_LOG((s)->log, (level), (area), (msg), __VA_ARGS__); \
+    } while (0)
+
+#endif
