@@ -232,7 +232,7 @@ static int parse_range(const char *text, size_t n, size_t *i, struct port_set *s
     }
     uint32_t last = sign == '-' ? second : first + second;
     if (rc == -ERANGE || first > 65535 || last > 65535) {
-        *why = "a port is above 65535";
+        *why = "a port is above 65535; expected 1 to 65535";
         return -ERANGE;
     }
     if (first == 0) {
@@ -248,7 +248,7 @@ static int parse_range(const char *text, size_t n, size_t *i, struct port_set *s
         return 0;
     }
     if (last < first) {
-        *why = "a port range is reversed";
+        *why = "a port range is reversed; expected the lower port first";
         return -EINVAL;
     }
     add_range(set, first, last);

@@ -31,7 +31,7 @@ static int refuse(char *why, const char *text)
     return -EINVAL;
 }
 
-static int from_parser(int rc, char *why, const char *text)
+static int explain(int rc, char *why, const char *text)
 {
     if (rc < 0) {
         snprintf(why, MR_SETTING_WHY_MAX, "%s", text);
@@ -106,8 +106,9 @@ static int check_size(const struct setting_row *row, const char *text, size_t n,
                       char *why)
 {
     const char *text_why = "";
-    int rc = from_parser(mr__parse_size(text, n, v, &text_why), why, text_why);
+    int rc = mr__parse_size(text, n, v, &text_why);
 
+    rc = explain(rc, why, text_why);
     if (rc == 0 && (*v < row->min || *v > row->max)) {
         snprintf(why, MR_SETTING_WHY_MAX, "expected a size from %llu to %llu bytes",
                  (unsigned long long)row->min, (unsigned long long)row->max);
@@ -139,8 +140,9 @@ static int read_duration(const struct setting_row *row, const char *text, size_t
 {
     const char *text_why = "";
     uint64_t v = 0;
-    int rc = from_parser(mr__parse_duration(text, n, &v, &text_why), why, text_why);
+    int rc = mr__parse_duration(text, n, &v, &text_why);
 
+    rc = explain(rc, why, text_why);
     if (rc == 0 && (v < row->min || v > row->max)) {
         snprintf(why, MR_SETTING_WHY_MAX, "expected a duration from %gs to %gs",
                  (double)row->min / 1e9, (double)row->max / 1e9);
@@ -158,9 +160,10 @@ static int read_bool(const struct setting_row *row, const char *text, size_t n, 
                      char *why)
 {
     const char *text_why = "";
+    int rc = mr__parse_bool(text, n, field, &text_why);
 
     (void)row;
-    return from_parser(mr__parse_bool(text, n, field, &text_why), why, text_why);
+    return explain(rc, why, text_why);
 }
 
 static bool is_word(const char *text, size_t n, const char *word)
@@ -349,9 +352,10 @@ static int read_ports(const struct setting_row *row, const char *text, size_t n,
                       char *why)
 {
     const char *text_why = "";
+    int rc = mr__parse_ports(text, n, field, &text_why);
 
     (void)row;
-    return from_parser(mr__parse_ports(text, n, field, &text_why), why, text_why);
+    return explain(rc, why, text_why);
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
