@@ -9,16 +9,7 @@
  */
 #include "core/limit.h"
 
-#include "core/hash.h"
-
 enum { NS_PER_S = 1000000000, SLICES_PER_S = 1000 };
-
-uint64_t mr__limit_cost(uint64_t cost, uint64_t units)
-{
-    mr__u128 ns = ((mr__u128)cost * units + UINT32_MAX) >> 32;
-
-    return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
-}
 
 /*
  * The burst is what rate * interval units cost, not the interval itself: both are
@@ -40,58 +31,41 @@ struct limit_rate mr__limit_rate(uint64_t units_per_s, uint64_t interval_ns)
     return rate;
 }
 
-/* What TAT becomes, or UINT64_MAX when it saturates. */
-static uint64_t tat_after(uint64_t tat, uint64_t now_ns, uint64_t cost_ns)
-{
-    uint64_t base = tat > now_ns ? tat : now_ns, sum;
-
-    return __builtin_add_overflow(base, cost_ns, &sum) ? UINT64_MAX : sum;
-}
-
-static bool is_within(uint64_t tat, uint64_t now_ns, uint64_t burst_ns)
-{
-    return tat != UINT64_MAX && (tat <= now_ns || tat - now_ns <= burst_ns);
-}
-
 bool mr__limit_fits(const _Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns,
-                    uint64_t units)
+                    uint32_t units)
 {
-    uint64_t cost_ns, old;
+    uint64_t old = atomic_load_explicit(tat, memory_order_relaxed);
 
-    if (rate.cost == 0)
-        return true;
-    cost_ns = mr__limit_cost(rate.cost, units);
-    old = atomic_load_explicit(tat, memory_order_relaxed);
-    return is_within(tat_after(old, now_ns, cost_ns), now_ns, rate.burst_ns);
+    return rate.cost == 0 ||
+           mr__limit_is_within(mr__limit_after(old, now_ns, rate.cost, units), now_ns, rate);
 }
 
 /* Relaxed: the word carries its own meaning and publishes nothing. */
-bool mr__limit_take(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint64_t units)
+bool mr__limit_take(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint32_t units)
 {
-    uint64_t cost_ns, old, next;
+    uint64_t old, next;
 
     if (rate.cost == 0)
         return true;
-    cost_ns = mr__limit_cost(rate.cost, units);
     old = atomic_load_explicit(tat, memory_order_relaxed);
     do {
-        next = tat_after(old, now_ns, cost_ns);
-        if (!is_within(next, now_ns, rate.burst_ns))
+        next = mr__limit_after(old, now_ns, rate.cost, units);
+        if (!mr__limit_is_within(next, now_ns, rate))
             return false;
     } while (!atomic_compare_exchange_weak_explicit(tat, &old, next, memory_order_relaxed,
                                                     memory_order_relaxed));
     return true;
 }
 
-void mr__limit_force(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint64_t units)
+void mr__limit_force(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint32_t units)
 {
-    uint64_t cost_ns, old;
+    uint64_t old;
 
     if (rate.cost == 0)
         return;
-    cost_ns = mr__limit_cost(rate.cost, units);
     old = atomic_load_explicit(tat, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(tat, &old, tat_after(old, now_ns, cost_ns),
+    while (!atomic_compare_exchange_weak_explicit(tat, &old,
+                                                  mr__limit_after(old, now_ns, rate.cost, units),
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
 }
@@ -100,10 +74,13 @@ void mr__limit_global_set(struct limit_global *g, uint64_t bytes_per_s, uint64_t
                           uint64_t lifetime_bytes)
 {
     struct limit_rate rate = mr__limit_rate(bytes_per_s, interval_ns);
+    uint64_t slice;
 
     atomic_store_explicit(&g->cost, rate.cost, memory_order_relaxed);
     atomic_store_explicit(&g->burst_ns, rate.burst_ns, memory_order_relaxed);
-    atomic_store_explicit(&g->slice_bytes, bytes_per_s / SLICES_PER_S, memory_order_relaxed);
+    slice = bytes_per_s / SLICES_PER_S;
+    atomic_store_explicit(&g->slice_bytes, slice < UINT32_MAX ? slice : UINT32_MAX,
+                          memory_order_relaxed);
     atomic_store_explicit(&g->lifetime_bytes, lifetime_bytes, memory_order_relaxed);
 }
 
@@ -113,17 +90,17 @@ void mr__limit_global_set(struct limit_global *g, uint64_t bytes_per_s, uint64_t
  * slices do not make the edge of the limit coarse.
  */
 bool mr__limit_budget_fits(struct limit_budget *b, struct limit_global *g, uint64_t now_ns,
-                           uint64_t bytes)
+                           uint32_t bytes)
 {
     struct limit_rate rate;
-    uint64_t slice, missing;
+    uint32_t slice, missing;
 
     if (b->left_bytes >= bytes)
         return true;
     rate.cost = atomic_load_explicit(&g->cost, memory_order_relaxed);
     rate.burst_ns = atomic_load_explicit(&g->burst_ns, memory_order_relaxed);
-    slice = atomic_load_explicit(&g->slice_bytes, memory_order_relaxed);
-    missing = bytes - b->left_bytes;
+    slice = (uint32_t)atomic_load_explicit(&g->slice_bytes, memory_order_relaxed);
+    missing = bytes - (uint32_t)b->left_bytes;
     if (slice > missing && mr__limit_take(&g->tat_ns, rate, now_ns, slice)) {
         b->left_bytes += slice;
         return true;

@@ -7,6 +7,8 @@
 #ifndef MR_CORE_LIMIT_H
 #define MR_CORE_LIMIT_H
 
+#include "core/hash.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,19 +26,37 @@ enum { MR__LIMIT_BURST_MIN_MS = 1000 };
 struct limit_rate mr__limit_rate(uint64_t units_per_s, uint64_t interval_ns);
 
 /* ns that `units` cost, rounded up. Saturates. */
-uint64_t mr__limit_cost(uint64_t cost, uint64_t units);
+static inline uint64_t mr__limit_cost(uint64_t cost, uint64_t units)
+{
+    mr__u128 ns = ((mr__u128)cost * units + UINT32_MAX) >> 32;
+
+    return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
+}
+
+/* The word after `units` more. Wraps where the sum does not fit, to a moment that
+ * mr__limit_is_within() refuses: a cost is at most 2^62 ns per call of 32-bit units. */
+static inline uint64_t mr__limit_after(uint64_t tat, uint64_t now_ns, uint64_t cost, uint32_t units)
+{
+    return (tat > now_ns ? tat : now_ns) + (uint64_t)(((mr__u128)cost * units + UINT32_MAX) >> 32);
+}
+
+/* Is a word within the burst? */
+static inline bool mr__limit_is_within(uint64_t tat, uint64_t now_ns, struct limit_rate rate)
+{
+    return tat - now_ns <= rate.burst_ns;
+}
 
 /* Would `units` pass now? Charges nothing. */
 bool mr__limit_fits(const _Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns,
-                    uint64_t units);
+                    uint32_t units);
 
 /* Charges `units` if they pass, else changes nothing and returns false. A rate
  * without cost always passes and leaves the word alone. */
-bool mr__limit_take(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint64_t units);
+bool mr__limit_take(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns, uint32_t units);
 
 /* Charges without asking (into debt). */
 void mr__limit_force(_Atomic uint64_t *tat, struct limit_rate rate, uint64_t now_ns,
-                     uint64_t units);
+                     uint32_t units);
 
 /* What all relays share. Memory of the engine, one for all planes; zeroed memory
  * is "no limits". The first line is written by control (relaxed: a batch that
@@ -64,6 +84,6 @@ struct limit_budget {
  * was taken stays in the budget, so asking costs nothing when the datagram is
  * refused for another reason. The caller subtracts when it charges. */
 bool mr__limit_budget_fits(struct limit_budget *b, struct limit_global *g, uint64_t now_ns,
-                           uint64_t bytes);
+                           uint32_t bytes);
 
 #endif

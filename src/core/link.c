@@ -35,7 +35,7 @@ static uint64_t probe(const struct links *l, uint32_t port, const struct mr_addr
     uint64_t i = home_of(l, port, from);
 
     while (l->slots[i].from.family &&
-           (l->slots[i].port != port || !mr_addr_equal(&l->slots[i].from, from)))
+           (l->slots[i].port != port || !mr__hash_same_addr(&l->slots[i].from, from)))
         i = (i + 1) & l->mask;
     return i;
 }

@@ -22,7 +22,7 @@ static uint64_t probe(const struct own *o, const struct mr_addr *a)
 {
     uint64_t i = mr__hash_addr(&o->key, a, 0) & o->mask;
 
-    while (o->slots[i].family && !mr_addr_equal(&o->slots[i], a))
+    while (o->slots[i].family && !mr__hash_same_addr(&o->slots[i], a))
         i = (i + 1) & o->mask;
     return i;
 }

@@ -16,6 +16,11 @@
 #include <errno.h>
 #include <string.h>
 
+/* decide_many() and decide_one() are the callers that matter; calls inside them would
+ * cost a third of the decision. */
+#define HOT   __attribute__((always_inline)) static inline
+#define APART __attribute__((noinline)) static
+
 enum {
     PORTS_MAX = 1 << 24, /* far above any machine's; keeps all sizes below 2^40 */
     LINKS_MAX = 1 << 29,
@@ -86,7 +91,7 @@ static inline void add(_Atomic uint64_t *word, uint64_t n)
 
 /* Stored only when it moved by a step, or every datagram would take the line from
  * the other workers. Signed, since another worker's clock reading may be newer. */
-static inline void touch(struct relay_shared *s, uint64_t now_ns)
+HOT void touch(struct relay_shared *s, uint64_t now_ns)
 {
     int64_t moved_ns = (int64_t)(now_ns - get(&s->activity_ns));
 
@@ -96,15 +101,18 @@ static inline void touch(struct relay_shared *s, uint64_t now_ns)
 
 /* ---- limits ------------------------------------------------------------------------ */
 
-/* What one batch reads once. */
+/* What one batch reads once. In a struct of its own that nobody else points at, so
+ * that the compiler need not load it again after each counter it stores. */
 struct moment {
     uint64_t now_ns;
     uint64_t lifetime_bytes;
+    struct relay_shared *shared;
+    uint32_t nobody;
     bool has_global;
 };
 
 /* A policy's limits: check, or charge when all other checks have passed. */
-static enum mr_verdict check_policy(const struct relay_limits *l, uint64_t now_ns, uint32_t size)
+APART enum mr_verdict check_policy(const struct relay_limits *l, uint64_t now_ns, uint32_t size)
 {
     struct limit_rate pps = {get(&l->pps_cost), get(&l->pps_burst_ns)};
     uint64_t max_bytes = get(&l->max_bytes);
@@ -116,7 +124,7 @@ static enum mr_verdict check_policy(const struct relay_limits *l, uint64_t now_n
     return MR_VERDICT_FORWARD;
 }
 
-static void charge_policy(struct relay_limits *l, uint64_t now_ns, uint32_t size)
+APART void charge_policy(struct relay_limits *l, uint64_t now_ns, uint32_t size)
 {
     struct limit_rate pps = {get(&l->pps_cost), get(&l->pps_burst_ns)};
 
@@ -131,57 +139,64 @@ static void charge_policy(struct relay_limits *l, uint64_t now_ns, uint32_t size
  * again (it is charged first, so that nothing need be given back), the others let
  * that one datagram through.
  */
-static inline enum mr_verdict pass_limits(struct plane *p, const struct moment *m,
-                                          struct plane_out *out, struct relay_shared *s,
-                                          uint32_t flags, uint32_t size)
+HOT enum mr_verdict pass_limits(struct plane *p, struct moment m, struct plane_out *out,
+                                uint32_t flags, uint32_t size)
 {
+    struct relay_shared *s = &m.shared[out->charged];
     struct limit_rate rate = {get(&s->cost), get(&s->burst_ns)};
-    uint64_t life_end = get(&s->life_end_ns);
+    uint64_t life_end = get(&s->life_end_ns), tat = get(&s->tat_ns), next = 0;
 
-    if (!mr__limit_fits(&s->tat_ns, rate, m->now_ns, size))
-        return MR_VERDICT_BANDWIDTH;
-    if (m->has_global && !mr__limit_budget_fits(&p->budget, p->global, m->now_ns, size))
+    if (rate.cost) {
+        next = mr__limit_after(tat, m.now_ns, rate.cost, size);
+        if (!mr__limit_is_within(next, m.now_ns, rate))
+            return MR_VERDICT_BANDWIDTH;
+    }
+    if (m.has_global && p->budget.left_bytes < size &&
+        !mr__limit_budget_fits(&p->budget, p->global, m.now_ns, size))
         return MR_VERDICT_GLOBAL;
-    if (life_end && m->now_ns >= life_end)
+    if (life_end && m.now_ns >= life_end)
         return MR_VERDICT_DURATION;
-    if (m->lifetime_bytes && get(&s->lifetime_bytes) + size >= m->lifetime_bytes)
+    if (m.lifetime_bytes && get(&s->lifetime_bytes) + size >= m.lifetime_bytes)
         return MR_VERDICT_TRAFFIC;
     if (flags & MR__SHARED_LIMITS) {
-        enum mr_verdict v = check_policy(&p->limits[out->charged], m->now_ns, size);
+        enum mr_verdict v = check_policy(&p->limits[out->charged], m.now_ns, size);
 
         out->is_policy = v != MR_VERDICT_FORWARD;
         if (v != MR_VERDICT_FORWARD)
             return v;
     }
 
-    if (!mr__limit_take(&s->tat_ns, rate, m->now_ns, size))
+    if (rate.cost &&
+        !atomic_compare_exchange_strong_explicit(&s->tat_ns, &tat, next, memory_order_relaxed,
+                                                 memory_order_relaxed) &&
+        !mr__limit_take(&s->tat_ns, rate, m.now_ns, size))
         return MR_VERDICT_BANDWIDTH;
-    if (m->has_global)
+    if (m.has_global)
         p->budget.left_bytes -= size;
-    if (m->lifetime_bytes)
+    if (m.lifetime_bytes)
         atomic_fetch_add_explicit(&s->lifetime_bytes, size, memory_order_relaxed);
     if (flags & MR__SHARED_LIMITS)
-        charge_policy(&p->limits[out->charged], m->now_ns, size);
+        charge_policy(&p->limits[out->charged], m.now_ns, size);
     return MR_VERDICT_FORWARD;
 }
 
 /* ---- decisions --------------------------------------------------------------------- */
 
 /* out has a way, a sender and a receiver. */
-static inline enum mr_verdict decide_linked(struct plane *p, const struct moment *m,
-                                            const struct plane_rx *rx, struct plane_out *out)
+HOT enum mr_verdict decide_linked(struct plane *p, struct moment m, const struct plane_rx *rx,
+                                  struct plane_out *out)
 {
-    struct relay_shared *s = &p->shared[out->charged];
+    struct relay_shared *s = &m.shared[out->charged];
     uint32_t flags = atomic_load_explicit(&s->flags, memory_order_relaxed);
     enum mr_verdict v;
 
     /* Also when it is refused: a peer that is held back is there. */
-    touch(s, m->now_ns);
+    touch(s, m.now_ns);
     if ((flags & MR__SHARED_MANUAL) && !(rx->flags & MR__RX_INJECTED))
         return MR_VERDICT_MANUAL;
-    v = pass_limits(p, m, out, s, flags, rx->size);
+    v = pass_limits(p, m, out, flags, rx->size);
     if (v == MR_VERDICT_FORWARD)
-        touch(&p->shared[out->target], m->now_ns);
+        touch(&m.shared[out->target], m.now_ns);
     return v;
 }
 
@@ -189,14 +204,14 @@ static inline enum mr_verdict decide_linked(struct plane *p, const struct moment
  * No link. Who is it? A known sender's address was compared with our own when it
  * entered, so only a stranger's is here.
  */
-static enum mr_verdict decide_miss(struct plane *p, const struct moment *m,
-                                   const struct plane_rx *rx, struct plane_out *out)
+APART enum mr_verdict decide_miss(struct plane *p, struct moment m, const struct plane_rx *rx,
+                                  struct plane_out *out)
 {
     const struct relay *port = &p->relays.at[rx->port], *sender;
     uint32_t charged = mr__relays_find(&p->relays, &rx->from);
 
-    out->charged = charged == MR__NONE ? p->ports : charged;
-    out->target = port->generation ? rx->port : p->ports;
+    out->charged = charged == MR__NONE ? m.nobody : charged;
+    out->target = port->generation ? rx->port : m.nobody;
     if (charged == MR__NONE && mr__own_contains(&p->own, &rx->from))
         return MR_VERDICT_OWN_ADDRESS;
     out->is_miss = 1;
@@ -219,124 +234,172 @@ static enum mr_verdict decide_miss(struct plane *p, const struct moment *m,
     return decide_linked(p, m, rx, out);
 }
 
-static inline void prefetch_relay(const struct plane *p, uint32_t index)
+/* ---- the three stages ---------------------------------------------------------------- */
+
+HOT void prefetch_relay(const struct plane *p, uint32_t index)
 {
     __builtin_prefetch(&p->shared[index], 1);
     __builtin_prefetch(&p->counts[index], 1);
 }
 
-/* Stage 2 for one datagram: its link's values into out. charged == MR__NONE: none. */
-static inline void find_link(const struct plane *p, const struct plane_rx *rx, uint64_t slot,
-                             struct plane_out *out)
+static inline uint64_t home_of(const struct plane *p, const struct plane_rx *rx)
+{
+    return mr__hash_addr(&p->links.key, &rx->from, rx->port) & p->links.mask;
+}
+
+/* The datagram's link into out. charged == MR__NONE: none. In a batch, fetches what the
+ * decision will read. */
+HOT void find_link(const struct plane *p, const struct plane_rx *rx, uint64_t slot,
+                   struct plane_out *out, const bool is_batch)
 {
     const struct link *l = &p->links.slots[slot];
 
     out->verdict = MR_VERDICT_FORWARD;
     out->is_miss = out->is_policy = 0;
-    while (l->from.family && (l->port != rx->port || !mr_addr_equal(&l->from, &rx->from))) {
+    while (l->from.family && (l->port != rx->port || !mr__hash_same_addr(&l->from, &rx->from))) {
         slot = (slot + 1) & p->links.mask;
         l = &p->links.slots[slot];
     }
     if (!l->from.family) {
         out->to = (struct mr_addr){0};
         out->egress = out->charged = out->target = MR__NONE;
+        if (is_batch) {
+            mr__relays_prefetch(&p->relays, &rx->from);
+            __builtin_prefetch(&p->relays.at[rx->port]);
+        }
         return;
     }
     out->to = l->to;
     out->egress = l->egress;
     out->charged = l->charged;
     out->target = l->target;
-    prefetch_relay(p, l->charged);
-    prefetch_relay(p, l->target);
+    if (is_batch) {
+        prefetch_relay(p, l->charged);
+        prefetch_relay(p, l->target);
+    }
+}
+
+/* What find_link() found, or did not. */
+HOT void decide(struct plane *p, struct moment m, const struct plane_rx *rx, struct plane_out *out)
+{
+    enum mr_verdict v;
+
+    if (rx->flags & MR__RX_TRUNCATED)
+        v = MR_VERDICT_TRUNCATED;
+    else if (out->charged != MR__NONE)
+        v = decide_linked(p, m, rx, out);
+    else
+        v = decide_miss(p, m, rx, out);
+    out->verdict = (uint16_t)v;
+    if (out->charged == m.nobody)
+        out->charged = MR__NONE;
+    if (out->target == m.nobody)
+        out->target = MR__NONE;
 }
 
 static struct moment begin(struct plane *p, uint64_t now_ns)
 {
     struct limit_global *g = p->global;
-    struct moment m = {now_ns, get(&g->lifetime_bytes), get(&g->cost) != 0};
     uint64_t most = get(&g->slice_bytes) + DATAGRAM_MAX_BYTES;
 
     /* Slices of a rate that was lowered since. */
     if (p->budget.left_bytes > most)
         p->budget.left_bytes = most;
-    return m;
+    return (struct moment){.now_ns = now_ns,
+                           .lifetime_bytes = get(&g->lifetime_bytes),
+                           .shared = p->shared,
+                           .nobody = p->ports,
+                           .has_global = get(&g->cost) != 0};
 }
 
-static void count_received(struct plane *p, const struct plane_rx *rx, uint32_t n)
+APART void decide_many(struct plane *p, const struct moment *moment, const struct plane_rx *rx,
+                       uint32_t n, struct plane_out *out)
 {
-    uint64_t packets = 0, bytes = 0;
+    const struct moment m = *moment;
+    uint64_t slots[MR__PLANE_BATCH_MAX], packets = 0, bytes = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (!(rx[i].flags & MR__RX_AGAIN)) {
-            packets++;
-            bytes += rx[i].size;
-        }
+        uint64_t is_new = !(rx[i].flags & MR__RX_AGAIN);
+
+        slots[i] = home_of(p, &rx[i]);
+        __builtin_prefetch(&p->links.slots[slots[i]]);
+        packets += is_new;
+        bytes += is_new * rx[i].size;
     }
     add(&p->totals.received_packets, packets);
     add(&p->totals.received_bytes, bytes);
+    for (uint32_t i = 0; i < n; i++)
+        find_link(p, &rx[i], slots[i], &out[i], true);
+    for (uint32_t i = 0; i < n; i++)
+        decide(p, m, &rx[i], &out[i]);
+}
+
+/* Sparse traffic comes one by one; there is nothing to overlap, and the stages would
+ * cost half as much again. */
+APART void decide_one(struct plane *p, const struct moment *m, const struct plane_rx *rx,
+                      struct plane_out *out)
+{
+    if (!(rx->flags & MR__RX_AGAIN)) {
+        add(&p->totals.received_packets, 1);
+        add(&p->totals.received_bytes, rx->size);
+    }
+    find_link(p, rx, home_of(p, rx), out, false);
+    decide(p, *m, rx, out);
 }
 
 void mr__plane_batch(struct plane *p, uint64_t now_ns, const struct plane_rx *rx, uint32_t n,
                      struct plane_out *out)
 {
-    struct moment m = begin(p, now_ns);
-    uint64_t slots[MR__PLANE_BATCH_MAX];
+    const struct moment m = begin(p, now_ns);
 
     assert(n <= MR__PLANE_BATCH_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        slots[i] = mr__hash_addr(&p->links.key, &rx[i].from, rx[i].port) & p->links.mask;
-        __builtin_prefetch(&p->links.slots[slots[i]]);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        find_link(p, &rx[i], slots[i], &out[i]);
-    for (uint32_t i = 0; i < n; i++) {
-        struct plane_out *o = &out[i];
-        enum mr_verdict v;
-
-        if (rx[i].flags & MR__RX_TRUNCATED)
-            v = MR_VERDICT_TRUNCATED;
-        else if (o->charged != MR__NONE)
-            v = decide_linked(p, &m, &rx[i], o);
-        else
-            v = decide_miss(p, &m, &rx[i], o);
-        o->verdict = (uint16_t)v;
-        if (o->charged == p->ports)
-            o->charged = MR__NONE;
-        if (o->target == p->ports)
-            o->target = MR__NONE;
-    }
-    count_received(p, rx, n);
+    if (n == 1)
+        decide_one(p, &m, rx, out);
+    else
+        decide_many(p, &m, rx, n, out);
 }
 
 /* ---- counting ---------------------------------------------------------------------- */
 
 /* MR__NONE is counted on the line of "nobody". */
-static inline uint32_t line_of(const struct plane *p, uint32_t index)
+static inline uint32_t line_of(uint32_t ports, uint32_t index)
 {
-    return index < p->ports ? index : p->ports;
+    return index < ports ? index : ports;
+}
+
+/* What is not forwarded: out of the way of what is. */
+APART void count_other(struct plane *p, const struct plane_out *out)
+{
+    if (out->verdict >= MR_VERDICT_COUNT) /* held */
+        return;
+    add(&p->totals.verdicts[out->verdict], 1);
+    if (out->verdict != MR_VERDICT_MANUAL)
+        add(&p->drops[line_of(p->ports, out->charged)], 1);
 }
 
 void mr__plane_finish(struct plane *p, const struct plane_rx *rx, uint32_t n,
                       const struct plane_out *out)
 {
+    struct relay_counts *const counts = p->counts;
+    const uint32_t ports = p->ports;
     uint64_t forwarded = 0, bytes = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (out[i].verdict == MR_VERDICT_FORWARD) {
-            struct relay_counts *from = &p->counts[line_of(p, out[i].charged)];
-            struct relay_counts *to = &p->counts[line_of(p, out[i].target)];
+        struct relay_counts *from, *to;
+        uint64_t size = rx[i].size;
 
-            add(&from->packets_in, 1);
-            add(&from->bytes_in, rx[i].size);
-            add(&to->packets_out, 1);
-            add(&to->bytes_out, rx[i].size);
-            forwarded++;
-            bytes += rx[i].size;
-        } else if (out[i].verdict < MR_VERDICT_COUNT) {
-            add(&p->totals.verdicts[out[i].verdict], 1);
-            if (out[i].verdict != MR_VERDICT_MANUAL)
-                add(&p->drops[line_of(p, out[i].charged)], 1);
+        if (out[i].verdict != MR_VERDICT_FORWARD) {
+            count_other(p, &out[i]);
+            continue;
         }
+        from = &counts[line_of(ports, out[i].charged)];
+        to = &counts[line_of(ports, out[i].target)];
+        add(&from->packets_in, 1);
+        add(&from->bytes_in, size);
+        add(&to->packets_out, 1);
+        add(&to->bytes_out, size);
+        forwarded++;
+        bytes += size;
     }
     add(&p->totals.verdicts[MR_VERDICT_FORWARD], forwarded);
     add(&p->totals.sent_bytes, bytes);
@@ -413,8 +476,8 @@ int mr__plane_link(struct plane *p, const struct link *link)
     struct link l = *link;
 
     assert(l.port < p->ports);
-    l.charged = line_of(p, l.charged);
-    l.target = line_of(p, l.target);
+    l.charged = line_of(p->ports, l.charged);
+    l.target = line_of(p->ports, l.target);
     return mr__links_set(&p->links, &l);
 }
 

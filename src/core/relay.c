@@ -46,7 +46,7 @@ static uint64_t probe(const struct relays *r, const struct mr_addr *addr, uint64
     uint64_t i = hash & r->mask;
 
     while (r->slots[i].addr.family &&
-           (r->slots[i].hash != (uint32_t)hash || !mr_addr_equal(&r->slots[i].addr, addr)))
+           (r->slots[i].hash != (uint32_t)hash || !mr__hash_same_addr(&r->slots[i].addr, addr)))
         i = (i + 1) & r->mask;
     return i;
 }

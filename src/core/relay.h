@@ -87,8 +87,7 @@ struct relay_shared {
 struct relay_limits {
     _Alignas(64) _Atomic uint64_t pps_tat_ns;
     _Atomic uint64_t pps_cost, pps_burst_ns; /* 0 = none */
-    _Atomic uint64_t
-        max_bytes; /* 0 = none; passes while bytes, this datagram's among them, < max_bytes */
+    _Atomic uint64_t max_bytes; /* 0 = none; passes while bytes + this datagram's < max_bytes */
     _Atomic uint64_t bytes;
 };
 
@@ -153,6 +152,12 @@ int mr__relays_move(struct relays *r, uint32_t port, const struct mr_addr *addr)
 
 /* The newest relay of an address, or MR__NONE. addr must be canonical. */
 uint32_t mr__relays_find(const struct relays *r, const struct mr_addr *addr);
+/* Fetches the slot in which mr__relays_find() will begin. */
+static inline void mr__relays_prefetch(const struct relays *r, const struct mr_addr *addr)
+{
+    __builtin_prefetch(&r->slots[mr__hash_addr(&r->key, addr, 0) & r->mask]);
+}
+
 /* The port of a live id, or MR__NONE. */
 uint32_t mr__relays_get(const struct relays *r, mr_relay_id id);
 
