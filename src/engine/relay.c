@@ -36,10 +36,12 @@ static void write_setup(const struct mr *mr, const struct record *record, struct
 {
     const struct mr_limits *all = &mr->options.limits;
     const struct mr_relay_limits *own = &record->limits;
+    const uint64_t never_idle_ns = 3600 * UINT64_C(1000000000); /* only the step follows from it */
+    uint64_t idle_ns = mr__relay_idle_ns(mr, record);
 
     *out = (struct relay_setup){
         .now_ns = record->created_ns,
-        .timeout_ns = mr__relay_idle_ns(mr, record),
+        .timeout_ns = idle_ns ? idle_ns : never_idle_ns,
         .duration_ns = all->life_ns,
         .bandwidth =
             mr__limit_rate(stricter(all->relay_bytes_per_s, own->bytes_per_s), all->burst_ns),

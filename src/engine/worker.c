@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "engine/pass.h"
+#include "io/machine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -308,22 +309,32 @@ static void apply_commands(struct worker *w)
 
 /* ------------------------------------------------------------------ turn */
 
+/* An error is one socket's and over with its read. Only when every ready socket fails
+ * turn after turn (the kernel is out of memory) would that become a busy loop. */
+static void on_errors(struct worker *w, unsigned failed, unsigned ready)
+{
+    atomic_fetch_add_explicit(&w->socket_errors, failed, memory_order_relaxed);
+    if (failed == ready && w->is_threaded)
+        mr__machine_pause();
+}
+
 static void receive(struct worker *w, const uint32_t *ports, unsigned n)
 {
+    unsigned failed = 0;
+
     w->rx.turn++;
     for (unsigned i = 0; i < n; i++) {
         struct rx_source *source = source_of(w, ports[i]);
-        int got;
 
         if (!source || source->fd < 0)
             continue; /* closed by a command of this turn */
         if (w->batch->n == BATCH_MAX)
             mr__pass_run(w);
-        got = w->config.transport->receive(&w->rx, source, w->batch);
-        if (got < 0)
-            atomic_fetch_add_explicit(&w->socket_errors, 1, memory_order_relaxed);
+        failed += w->config.transport->receive(&w->rx, source, w->batch) < 0;
     }
     mr__pass_run(w);
+    if (failed)
+        on_errors(w, failed, n);
 }
 
 /*

@@ -12,6 +12,7 @@
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,11 @@ uint64_t mr__machine_clock_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void mr__machine_pause(void)
+{
+    (void)poll(NULL, 0, 1);
 }
 
 int mr__machine_random(void *buf, size_t n)

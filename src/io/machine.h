@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the machine gives: a clock, randomness, cores, local addresses, a thread that
- * is told to yield. Any thread.
+ * What the machine gives: a clock, randomness, cores, local addresses. Any thread.
  */
 #ifndef MR_IO_MACHINE_H
 #define MR_IO_MACHINE_H
@@ -12,6 +11,9 @@
 #include <stdint.h>
 
 uint64_t mr__machine_clock_ns(void); /* CLOCK_MONOTONIC */
+
+/* Gives the processor away for about a millisecond. */
+void mr__machine_pause(void);
 
 /* Fills buf from the kernel's random source. */
 int mr__machine_random(void *buf, size_t n);
