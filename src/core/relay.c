@@ -188,30 +188,36 @@ static uint64_t end_of(uint64_t now_ns, uint64_t duration_ns)
     return __builtin_add_overflow(now_ns, duration_ns, &end) ? UINT64_MAX : end;
 }
 
-void mr__relay_shared_init(struct relay_shared *s, struct relay_limits *l,
-                           const struct relay_setup *setup)
+void mr__relay_shared_adjust(struct relay_shared *s, struct relay_limits *l,
+                             const struct relay_setup *setup)
 {
     uint64_t step_ns = setup->timeout_ns / ACTIVITY_STEPS;
     bool has_limits = setup->pps.cost || setup->max_bytes;
 
-    set(&s->tat_ns, 0);
-    set(&s->activity_ns, setup->now_ns);
-    set(&s->lifetime_bytes, 0);
-    set(&s->share, 0);
     set(&s->life_end_ns, setup->duration_ns ? end_of(setup->now_ns, setup->duration_ns) : 0);
     set(&s->cost, setup->bandwidth.cost);
     set(&s->burst_ns, setup->bandwidth.burst_ns);
+    if (step_ns > ACTIVITY_STEP_MAX_NS)
+        step_ns = ACTIVITY_STEP_MAX_NS;
+    atomic_store_explicit(&s->activity_step_ns, (uint32_t)step_ns, memory_order_relaxed);
+    set(&l->pps_cost, setup->pps.cost);
+    set(&l->pps_burst_ns, setup->pps.burst_ns);
+    set(&l->max_bytes, setup->max_bytes);
     atomic_store_explicit(&s->flags,
                           (setup->is_manual ? MR__SHARED_MANUAL : 0u) |
                               (has_limits ? MR__SHARED_LIMITS : 0u),
                           memory_order_relaxed);
-    if (step_ns > ACTIVITY_STEP_MAX_NS)
-        step_ns = ACTIVITY_STEP_MAX_NS;
-    atomic_store_explicit(&s->activity_step_ns, (uint32_t)step_ns, memory_order_relaxed);
+}
+
+void mr__relay_shared_init(struct relay_shared *s, struct relay_limits *l,
+                           const struct relay_setup *setup)
+{
+    mr__relay_shared_adjust(s, l, setup);
+    set(&s->tat_ns, 0);
+    set(&s->activity_ns, setup->now_ns);
+    set(&s->lifetime_bytes, 0);
+    set(&s->share, 0);
     set(&l->pps_tat_ns, 0);
-    set(&l->pps_cost, setup->pps.cost);
-    set(&l->pps_burst_ns, setup->pps.burst_ns);
-    set(&l->max_bytes, setup->max_bytes);
     set(&l->bytes, 0);
 }
 

@@ -180,6 +180,10 @@ struct relay_setup {
 /* By control, before the relay's ADD is sent; no worker may know the port. */
 void mr__relay_shared_init(struct relay_shared *s, struct relay_limits *l,
                            const struct relay_setup *setup);
+/* Other limits for a relay that workers know; what it has used up stays. now_ns of the
+ * setup is when its lifetime began. */
+void mr__relay_shared_adjust(struct relay_shared *s, struct relay_limits *l,
+                             const struct relay_setup *setup);
 /* connect-relay: lifetimes start again and the relay was active now. A policy's
  * max_bytes goes on. */
 void mr__relay_shared_renew(struct relay_shared *s, uint64_t now_ns, uint64_t duration_ns);

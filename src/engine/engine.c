@@ -256,28 +256,28 @@ int mr_create(struct mr **out, const struct mr_options *opts)
 
     if (r < 0)
         return r;
-    mr = mr__alloc(1, sizeof *mr);
+    mr = mr__map(sizeof *mr); /* aligned as its lines ask for, which the heap is not */
     if (!mr)
         return -ENOMEM;
     init_fields(mr, opts);
     r = mr__poller_init(&mr->poller);
     if (r < 0)
-        goto free_mr;
+        goto unmap_mr;
     r = init_tables(mr);
     if (r < 0)
         goto close_poller;
     r = start_workers(mr);
     if (r < 0)
-        goto unmap;
+        goto unmap_memory;
     *out = mr;
     return 0;
 
-unmap:
+unmap_memory:
     mr__unmap(mr->memory, mr->memory_bytes);
 close_poller:
     mr__poller_deinit(&mr->poller);
-free_mr:
-    mr__free(mr);
+unmap_mr:
+    mr__unmap(mr, sizeof *mr);
     return r;
 }
 
@@ -299,7 +299,7 @@ void mr_destroy(struct mr *mr)
     mr__free(mr->log.at);
     mr__unmap(mr->memory, mr->memory_bytes);
     mr__poller_deinit(&mr->poller);
-    mr__free(mr);
+    mr__unmap(mr, sizeof *mr);
 }
 
 const char *mr_strerror(int err)

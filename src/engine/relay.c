@@ -40,7 +40,7 @@ static void write_setup(const struct mr *mr, const struct record *record, struct
     uint64_t idle_ns = mr__relay_idle_ns(mr, record);
 
     *out = (struct relay_setup){
-        .now_ns = record->created_ns,
+        .now_ns = record->life_start_ns,
         .timeout_ns = idle_ns ? idle_ns : never_idle_ns,
         .duration_ns = all->life_ns,
         .bandwidth =
@@ -51,31 +51,13 @@ static void write_setup(const struct mr *mr, const struct record *record, struct
     };
 }
 
-/* Of a relay that workers know: words change one by one, and a batch that sees half of
- * it limits by one old number. */
-static void write_limits(struct mr *mr, uint32_t port)
+static void adjust(struct mr *mr, uint32_t port)
 {
-    struct relay_shared *s = &mr->shared[port], fresh_shared;
-    struct relay_limits *l = &mr->relay_limits[port], fresh_limits;
     struct record *record = &mr->records[port];
     struct relay_setup setup;
 
     write_setup(mr, record, &setup);
-    memset(&fresh_shared, 0, sizeof fresh_shared);
-    memset(&fresh_limits, 0, sizeof fresh_limits);
-    setup.now_ns = record->life_start_ns;
-    mr__relay_shared_init(&fresh_shared, &fresh_limits, &setup);
-#define COPY(to, from, word) \
-    atomic_store_explicit(&(to)->word, atomic_load(&(from)->word), memory_order_relaxed)
-    COPY(s, &fresh_shared, life_end_ns);
-    COPY(s, &fresh_shared, cost);
-    COPY(s, &fresh_shared, burst_ns);
-    COPY(s, &fresh_shared, activity_step_ns);
-    COPY(l, &fresh_limits, pps_cost);
-    COPY(l, &fresh_limits, pps_burst_ns);
-    COPY(l, &fresh_limits, max_bytes);
-    COPY(s, &fresh_shared, flags);
-#undef COPY
+    mr__relay_shared_adjust(&mr->shared[port], &mr->relay_limits[port], &setup);
     mr__expiry_arm(mr, port);
 }
 
@@ -90,7 +72,7 @@ int mr_set_limits(struct mr *mr, const struct mr_limits *limits)
     mr__limit_global_set(&mr->global, all->global_bytes_per_s, all->burst_ns, all->life_bytes);
     for (uint32_t port = 0; left > 0; port++) {
         if (mr__relays_is_live(&mr->tables.plane.relays, port)) {
-            write_limits(mr, port);
+            adjust(mr, port);
             left--;
         }
     }
@@ -104,7 +86,7 @@ int mr_relay_set_limits(struct mr *mr, mr_relay_id id, const struct mr_relay_lim
     if (port == MR__NONE)
         return -ENOENT;
     mr->records[port].limits = *limits;
-    write_limits(mr, port);
+    adjust(mr, port);
     return 0;
 }
 
