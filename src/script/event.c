@@ -7,36 +7,67 @@
  */
 #include "script/event.h"
 
-#include <inttypes.h>
 #include <lauxlib.h>
-#include <stdio.h>
+#include <string.h>
 
 enum { PEEK_MAX = 64 };
 
-static void set_str(lua_State *L, const char *key, struct str s)
+/* Keys are the upvalues of the closure that makes events, in this order: pushing one of them costs
+ * a tenth of looking its text up among all strings. */
+#define EVENT_KEYS(X)                                                                              \
+    X(now)                                                                                         \
+    X(id)                                                                                          \
+    X(reason) X(tags) X(meta) X(addr) X(sender) X(session) X(peer) X(from) X(to) X(oid) X(mode)    \
+        X(relay) X(port) X(size) X(known) X(peek) X(ip) X(net) X(family) X(text) X(since) X(joins) \
+            X(age) X(packets_in) X(packets_out) X(bytes_in) X(bytes_out) X(drops)
+
+enum event_key {
+    KEY_NONE,
+#define X(name) KEY_##name,
+    EVENT_KEYS(X)
+#undef X
+};
+
+static const char *const key_names[] = {
+#define X(name) #name,
+    EVENT_KEYS(X)
+#undef X
+};
+
+static const char maker_key; /* its address is the key of the registry under which the closure is */
+
+static void key(lua_State *L, enum event_key k)
 {
-    lua_pushlstring(L, s.n > 0 ? s.s : "", s.n);
-    lua_setfield(L, -2, key);
+    lua_pushvalue(L, lua_upvalueindex((int)k));
 }
 
-static void set_number(lua_State *L, const char *key, double v)
+static void set_str(lua_State *L, enum event_key k, struct str s)
 {
+    key(L, k);
+    lua_pushlstring(L, s.n > 0 ? s.s : "", s.n);
+    lua_rawset(L, -3);
+}
+
+static void set_number(lua_State *L, enum event_key k, double v)
+{
+    key(L, k);
     lua_pushnumber(L, v);
-    lua_setfield(L, -2, key);
+    lua_rawset(L, -3);
 }
 
 /* Ids are text: a number of Lua holds 53 bits. */
-static void set_id(lua_State *L, const char *key, uint64_t id)
+static void set_id(lua_State *L, enum event_key k, uint64_t id)
 {
     char text[24];
     size_t at = sizeof text;
 
+    key(L, k);
     do {
         text[--at] = (char)('0' + id % 10);
         id /= 10;
     } while (id > 0);
     lua_pushlstring(L, text + at, sizeof text - at);
-    lua_setfield(L, -2, key);
+    lua_rawset(L, -3);
 }
 
 static void add_pairs(lua_State *L, struct hook_map map)
@@ -49,88 +80,111 @@ static void add_pairs(lua_State *L, struct hook_map map)
     }
 }
 
-static void set_map(lua_State *L, const char *key, struct hook_map map)
+static void set_map(lua_State *L, enum event_key k, struct hook_map map)
 {
+    key(L, k);
     lua_createtable(L, 0, (int)map.n);
     add_pairs(L, map);
-    lua_setfield(L, -2, key);
+    lua_rawset(L, -3);
 }
 
-static void set_ip_and_net(lua_State *L, const struct mr_addr *a)
+/* The address without its port, cut out of "1.2.3.4:5" or "[::1]:5": formatting is what costs. */
+static struct str ip_of(struct str text)
 {
-    char text[MR_ADDR_TEXT_MAX];
+    size_t end = text.n;
 
-    lua_pushlstring(L, text, mr_addr_format_ip(a, text, sizeof text));
-    if (a->family == 4) {
-        lua_pushvalue(L, -1);
-    } else {
-        lua_pushlstring(L, text, mr_addr_format_net(a, text, sizeof text));
+    while (end > 0 && text.s[end - 1] != ':') {
+        end--;
     }
-    lua_setfield(L, -3, "net");
-    lua_setfield(L, -2, "ip");
+    return text.s[0] == '[' ? (struct str){text.s + 1, end - 3} : (struct str){text.s, end - 1};
+}
+
+static void set_ip_and_net(lua_State *L, const struct mr_addr *a, struct str ip)
+{
+    char net[MR_ADDR_TEXT_MAX];
+
+    key(L, KEY_ip);
+    lua_pushlstring(L, ip.s, ip.n);
+    key(L, KEY_net);
+    if (a->family == 4) {
+        lua_pushvalue(L, -2);
+    } else {
+        lua_pushlstring(L, net, mr_addr_format_net(a, net, sizeof net));
+    }
+    lua_rawset(L, -5);
+    lua_rawset(L, -3);
+}
+
+static struct str format(const struct mr_addr *a, char text[MR_ADDR_TEXT_MAX])
+{
+    return (struct str){text, mr_addr_format(a, text, MR_ADDR_TEXT_MAX)};
 }
 
 static void push_address(lua_State *L, const struct mr_addr *a)
 {
-    char text[MR_ADDR_TEXT_MAX];
+    char buffer[MR_ADDR_TEXT_MAX];
+    struct str text = format(a, buffer);
 
     lua_createtable(L, 0, 5);
-    set_ip_and_net(L, a);
-    set_number(L, "port", a->port);
-    set_number(L, "family", a->family);
-    lua_pushlstring(L, text, mr_addr_format(a, text, sizeof text));
-    lua_setfield(L, -2, "text");
+    set_ip_and_net(L, a, ip_of(text));
+    set_number(L, KEY_port, a->port);
+    set_number(L, KEY_family, a->family);
+    set_str(L, KEY_text, text);
 }
 
-static void set_address(lua_State *L, const char *key, const struct mr_addr *a)
+static void set_address(lua_State *L, enum event_key k, const struct mr_addr *a)
 {
     if (a->family != 0) {
+        key(L, k);
         push_address(L, a);
-        lua_setfield(L, -2, key);
+        lua_rawset(L, -3);
     }
 }
 
-static void set_session(lua_State *L, const char *key, const struct hook_session *s)
+static void set_session(lua_State *L, enum event_key k, const struct hook_session *s)
 {
     if (!s) {
         return;
     }
+    key(L, k);
     lua_createtable(L, 0, 9);
-    set_id(L, "id", s->id);
-    set_str(L, "oid", s->oid);
+    set_id(L, KEY_id, s->id);
+    set_str(L, KEY_oid, s->oid);
     if (s->tcp.family != 0) {
-        set_ip_and_net(L, &s->tcp);
+        char buffer[MR_ADDR_TEXT_MAX];
+
+        set_ip_and_net(L, &s->tcp, ip_of(format(&s->tcp, buffer)));
     }
-    set_address(L, "addr", &s->addr);
-    set_map(L, "tags", s->tags);
-    set_map(L, "meta", s->meta);
-    set_number(L, "since", s->since);
-    set_number(L, "joins", s->joins);
-    lua_setfield(L, -2, key);
+    set_address(L, KEY_addr, &s->addr);
+    set_map(L, KEY_tags, s->tags);
+    set_map(L, KEY_meta, s->meta);
+    set_number(L, KEY_since, s->since);
+    set_number(L, KEY_joins, s->joins);
+    lua_rawset(L, -3);
 }
 
-static void set_relay(lua_State *L, const char *key, const struct hook_relay *r)
+static void set_relay(lua_State *L, enum event_key k, const struct hook_relay *r)
 {
     if (!r) {
         return;
     }
+    key(L, k);
     lua_createtable(L, 0, 13);
-    lua_pushstring(L, r->text);
-    lua_setfield(L, -2, "id");
-    set_number(L, "port", r->port);
-    set_address(L, "addr", &r->addr);
+    set_str(L, KEY_id, (struct str){r->text, strnlen(r->text, sizeof r->text)});
+    set_number(L, KEY_port, r->port);
+    set_address(L, KEY_addr, &r->addr);
     if (r->session != 0) {
-        set_id(L, "session", r->session);
+        set_id(L, KEY_session, r->session);
     }
-    set_map(L, "tags", r->tags);
-    set_number(L, "since", r->since);
-    set_number(L, "age", r->age);
-    set_number(L, "packets_in", (double)r->packets_in);
-    set_number(L, "packets_out", (double)r->packets_out);
-    set_number(L, "bytes_in", (double)r->bytes_in);
-    set_number(L, "bytes_out", (double)r->bytes_out);
-    set_number(L, "drops", (double)r->drops);
-    lua_setfield(L, -2, key);
+    set_map(L, KEY_tags, r->tags);
+    set_number(L, KEY_since, r->since);
+    set_number(L, KEY_age, r->age);
+    set_number(L, KEY_packets_in, (double)r->packets_in);
+    set_number(L, KEY_packets_out, (double)r->packets_out);
+    set_number(L, KEY_bytes_in, (double)r->bytes_in);
+    set_number(L, KEY_bytes_out, (double)r->bytes_out);
+    set_number(L, KEY_drops, (double)r->drops);
+    lua_rawset(L, -3);
 }
 
 /* ev:peek(n): the datagram's first n bytes; its bytes are the upvalue, so it may be called also
@@ -151,53 +205,86 @@ static void set_drop_fields(lua_State *L, const struct hook_event *ev)
 {
     size_t n = ev->peek_n < PEEK_MAX ? ev->peek_n : PEEK_MAX;
 
-    set_number(L, "port", ev->port);
-    set_number(L, "size", ev->size);
+    set_number(L, KEY_port, ev->port);
+    set_number(L, KEY_size, ev->size);
+    key(L, KEY_known);
     lua_pushboolean(L, ev->known);
-    lua_setfield(L, -2, "known");
+    lua_rawset(L, -3);
+    key(L, KEY_peek);
     lua_pushlstring(L, n > 0 ? (const char *)ev->peek : "", n);
     lua_pushcclosure(L, on_peek, 1);
-    lua_setfield(L, -2, "peek");
+    lua_rawset(L, -3);
 }
 
+/* In drop the sender is whom it is about: one table by two names. */
 static void set_addresses(lua_State *L, const struct hook_event *ev)
 {
-    if (ev->addr.family == 0) {
-        return;
+    set_address(L, KEY_addr, &ev->addr);
+    if (ev->hook == MR_HOOK_DROP && ev->addr.family != 0) {
+        key(L, KEY_sender);
+        key(L, KEY_addr);
+        lua_rawget(L, -3);
+        lua_rawset(L, -3);
     }
-    push_address(L, &ev->addr);
-    if (ev->hook == MR_HOOK_DROP) { /* one table by two names: the sender is whom it is about */
-        lua_pushvalue(L, -1);
-        lua_setfield(L, -3, "sender");
+}
+
+struct event_to_push {
+    const struct hook_event *ev;
+    struct hook_map set_tags;
+};
+
+static int make_event(lua_State *L)
+{
+    const struct event_to_push *what = lua_touserdata(L, 1);
+    const struct hook_event *ev = what->ev;
+
+    lua_createtable(L, 0, 12);
+    set_number(L, KEY_now, ev->now);
+    set_id(L, KEY_id, ev->id);
+    if (ev->reason.n > 0) {
+        set_str(L, KEY_reason, ev->reason);
     }
-    lua_setfield(L, -2, "addr");
+    key(L, KEY_tags);
+    lua_createtable(L, 0, (int)(ev->tags.n + what->set_tags.n));
+    add_pairs(L, ev->tags);
+    add_pairs(L, what->set_tags);
+    lua_rawset(L, -3);
+    set_map(L, KEY_meta, ev->meta);
+    set_addresses(L, ev);
+    set_session(L, KEY_session, ev->session);
+    set_session(L, KEY_peer, ev->peer);
+    set_session(L, KEY_from, ev->from);
+    set_session(L, KEY_to, ev->to);
+    if (ev->hook == MR_HOOK_CONNECT) {
+        set_str(L, KEY_oid, ev->oid);
+        set_str(L, KEY_mode, ev->mode);
+    }
+    set_relay(L, KEY_relay, ev->relay);
+    if (ev->hook == MR_HOOK_DROP) {
+        set_drop_fields(L, ev);
+    }
+    return 1;
+}
+
+void mr__event_open(lua_State *L)
+{
+    int n = (int)(sizeof key_names / sizeof key_names[0]);
+
+    luaL_checkstack(L, n + 2, "event");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&maker_key);
+    for (int i = 0; i < n; i++) {
+        lua_pushstring(L, key_names[i]);
+    }
+    lua_pushcclosure(L, make_event, n);
+    lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
 void mr__event_push(lua_State *L, const struct hook_event *ev, struct hook_map set_tags)
 {
-    luaL_checkstack(L, 12, "event");
-    lua_createtable(L, 0, 12);
-    set_number(L, "now", ev->now);
-    set_id(L, "id", ev->id);
-    if (ev->reason.n > 0) {
-        set_str(L, "reason", ev->reason);
-    }
-    lua_createtable(L, 0, (int)(ev->tags.n + set_tags.n));
-    add_pairs(L, ev->tags);
-    add_pairs(L, set_tags);
-    lua_setfield(L, -2, "tags");
-    set_map(L, "meta", ev->meta);
-    set_addresses(L, ev);
-    set_session(L, "session", ev->session);
-    set_session(L, "peer", ev->peer);
-    set_session(L, "from", ev->from);
-    set_session(L, "to", ev->to);
-    if (ev->hook == MR_HOOK_CONNECT) {
-        set_str(L, "oid", ev->oid);
-        set_str(L, "mode", ev->mode);
-    }
-    set_relay(L, "relay", ev->relay);
-    if (ev->hook == MR_HOOK_DROP) {
-        set_drop_fields(L, ev);
-    }
+    struct event_to_push what = {ev, set_tags};
+
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&maker_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_pushlightuserdata(L, &what);
+    lua_call(L, 1, 1);
 }

@@ -9,6 +9,9 @@
 
 #include <lua.h>
 
+/* Prepares a state for mr__event_push(). Raises. */
+void mr__event_open(lua_State *L);
+
 /* Pushes a new table with what the event carries; tags are those of the event and, over them, what
  * earlier policies set. Raises when out of memory: call it inside mr__state_enter(). */
 void mr__event_push(lua_State *L, const struct hook_event *ev, struct hook_map set_tags);

@@ -209,6 +209,7 @@ static int open_sandbox(lua_State *L)
     struct generation *g = lua_touserdata(L, 1);
 
     mr__sandbox_open(L, &g->sandbox);
+    mr__event_open(L);
     return 0;
 }
 

@@ -25,6 +25,7 @@ enum {
      * (200 to 800 ns, it is a system call) costs some percent of a long hook and a short one
      * never reads it. */
     COUNT_STEP = 1000,
+    SMALL_BYTES = 2 << 20,
 };
 
 static const uint64_t NS_PER_S = 1000000000;
@@ -62,6 +63,13 @@ static int collect(lua_State *L)
 {
     lua_gc(L, LUA_GCCOLLECT, 0);
     return 0;
+}
+
+/* A small state would be marked whole every few calls, which costs more than the calls: it may grow
+ * to ten times what is alive before the next cycle, a larger one to twice. */
+static void set_pace(struct script_state *st)
+{
+    lua_gc(st->L, LUA_GCSETPAUSE, st->used_bytes < SMALL_BYTES ? 1000 : 200);
 }
 
 /* LuaJIT gives up without collecting what is dead already, so that one call would pay for what
@@ -241,6 +249,7 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
 
     failure->text[0] = failure->traceback[0] = '\0';
     make_room(st);
+    set_pace(st);
     rc = lua_cpcall(L, fn, user);
     if (rc == 0) {
         return 0;
