@@ -189,7 +189,7 @@ TEST(an_unknown_key_is_an_error_with_a_suggestion_and_noray_s_only_a_warning)
 
 TEST(the_environment_gives_only_what_bears_our_prefixes)
 {
-    char text[][40] = {"PATH=/bin", "NORAY_SOCKET_PORT=1", "MOONRELAY_ERRORS=off", "SOCKET_PORT=2",
+    char text[][40] = {"PATH=/bin", "NORAY_SOCKET_PORT=1",  "MOONRELAY_ERRORS=off", "SOCKET_PORT=2",
                        "X",         "NORAY_OID_CHARSET=a=b"};
     char *env[] = {text[0], text[1], text[2], text[3], text[4], text[5], NULL};
 
