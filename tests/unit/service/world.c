@@ -280,7 +280,11 @@ struct world *world_open(const char *const *settings)
     w->random = test_random();
     w->settings = mr__settings_create();
     REQUIRE(w->settings);
-    if (!settings || !settings[0] || strncmp(settings[0], "udp_relay_ports", 15) != 0) {
+    bool has_ports = false;
+    for (size_t i = 0; settings && settings[i]; i++) {
+        has_ports = has_ports || strncmp(settings[i], "udp_relay_ports=", 16) == 0;
+    }
+    if (!has_ports) {
         offer(w, "udp_relay_ports=49152+15");
     }
     for (size_t i = 0; settings && settings[i]; i++) {
