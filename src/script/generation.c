@@ -308,14 +308,18 @@ struct hook_call {
     int rc;
 };
 
-/* Names the place where the hook is written, because a wrong answer has no line of its own. */
-static void say_wrong(lua_State *L, const struct hook_call *c, const char *why)
+/* Names the place where the hook is written, for what has no line of its own: a wrong answer, an
+ * error behind a tail call or raised without a place. */
+static void say_at_hook(lua_State *L, const struct hook_call *c, const char *why)
 {
     lua_Debug ar;
     char text[SCRIPT_ERROR_MAX];
 
     lua_rawgeti(L, LUA_REGISTRYINDEX, c->policy->hook_refs[c->ev->hook]);
     if (lua_getinfo(L, ">S", &ar) && ar.linedefined > 0) {
+        if (strstr(why, ar.short_src)) {
+            return;
+        }
         snprintf(text, sizeof text, "%s:%d: %s", ar.short_src, ar.linedefined, why);
     } else {
         snprintf(text, sizeof text, "%s", why);
@@ -333,7 +337,14 @@ static int run_hook(lua_State *L)
     lua_rawgeti(L, LUA_REGISTRYINDEX, c->policy->hook_refs[hook]);
     mr__event_push(L, c->ev, c->all->answer.tags);
     c->rc = mr__state_resume(L, 1, RESULTS_MAX, c->policy->generation->opts.cpu_ns, &n, c->failure);
-    if (c->rc != 0 || !is_decision[hook]) {
+    if (c->rc != 0) {
+        char said[SCRIPT_ERROR_MAX];
+
+        memcpy(said, c->failure->text, sizeof said);
+        say_at_hook(L, c, said);
+        return 0;
+    }
+    if (!is_decision[hook]) {
         return 0;
     }
     luaL_checkstack(L, LUA_MINSTACK, "answer");
@@ -342,7 +353,7 @@ static int run_hook(lua_State *L)
         c->rc = mr__answer_merge(c->all, c->one, why);
     }
     if (c->rc != 0) {
-        say_wrong(L, c, why);
+        say_at_hook(L, c, why);
     }
     return 0;
 }

@@ -12,6 +12,7 @@
  */
 #include "script/sandbox.h"
 
+#include "script/pattern.h"
 #include "script/suggest.h"
 
 #include <errno.h>
@@ -337,6 +338,9 @@ void mr__sandbox_open(lua_State *L, const struct sandbox_options *opts)
     lua_setfield(L, -2, "pi");
     lua_pushnumber(L, HUGE_VAL);
     lua_setfield(L, -2, "huge");
+    lua_pop(L, 1);
+    lua_getfield(L, 1, "string");
+    mr__pattern_open(L);
     lua_pop(L, 1);
     wrap_functions(L, opts);
     lock_strings(L);
