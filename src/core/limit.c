@@ -9,11 +9,17 @@
  */
 #include "core/limit.h"
 
-enum { NS_PER_S = 1000000000, SLICES_PER_S = 1000 };
+enum {
+    NS_PER_S = 1000000000,
+    SLICES_PER_S = 1000,
+    ROUNDING_NS = 1000, /* a nanosecond for each of so many datagrams */
+};
 
 /*
  * The burst is what rate * interval units cost, not the interval itself: both are
- * rounded, and a datagram of exactly the burst must pass an idle bucket.
+ * rounded, and a datagram of exactly the burst must pass an idle bucket. So must as
+ * many small ones as make up the burst, each of which was rounded up by itself: the
+ * third of "3 datagrams a second" is not refused for a nanosecond.
  */
 struct limit_rate mr__limit_rate(uint64_t units_per_s, uint64_t interval_ns)
 {
@@ -28,6 +34,8 @@ struct limit_rate mr__limit_rate(uint64_t units_per_s, uint64_t interval_ns)
     rate.cost = (uint64_t)((((mr__u128)NS_PER_S << 32) + units_per_s - 1) / units_per_s);
     units = (mr__u128)units_per_s * interval_ns / NS_PER_S;
     rate.burst_ns = mr__limit_cost(rate.cost, units > UINT64_MAX ? UINT64_MAX : (uint64_t)units);
+    if (rate.burst_ns < UINT64_MAX - ROUNDING_NS)
+        rate.burst_ns += units < ROUNDING_NS ? (uint64_t)units : ROUNDING_NS;
     return rate;
 }
 
