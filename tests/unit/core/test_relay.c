@@ -115,8 +115,8 @@ TEST(an_id_names_one_relay_and_none_that_comes_after_it)
 TEST(activity_is_stored_often_enough_to_end_a_relay_within_100_ms)
 {
     static const uint64_t timeouts[] = {1, 100000000, 1000000000, 30000000000, UINT64_MAX};
-    struct relay_shared s;
-    struct relay_limits l;
+    static struct relay_shared s; /* gcc's ASan misaligns it on its fake stack */
+    static struct relay_limits l;
 
     for (size_t i = 0; i < sizeof timeouts / sizeof timeouts[0]; i++) {
         struct relay_setup setup = {.now_ns = 5 * second, .timeout_ns = timeouts[i]};
@@ -134,8 +134,8 @@ TEST(a_renewal_restarts_the_lifetimes_and_no_policys_limit)
 {
     struct relay_setup setup = {
         .now_ns = second, .timeout_ns = second, .duration_ns = 10 * second, .max_bytes = 500};
-    struct relay_shared s;
-    struct relay_limits l;
+    static struct relay_shared s; /* gcc's ASan misaligns it on its fake stack */
+    static struct relay_limits l;
 
     mr__relay_shared_init(&s, &l, &setup);
     CHECK_EQ(s.life_end_ns, 11 * second);
