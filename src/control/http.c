@@ -43,7 +43,6 @@ static enum MHD_Result respond(struct MHD_Connection *to, unsigned status, const
         return MHD_NO;
     }
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED) {
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
@@ -117,7 +116,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *to, const c
 
 /* ---- connections ------------------------------------------------------------------------- */
 
-static void remove_client(struct http *h, struct client *c)
+static void unlink_client(struct http *h, struct client *c)
 {
     *c->link = c->next;
     if (c->next) {
@@ -125,7 +124,16 @@ static void remove_client(struct http *h, struct client *c)
     } else {
         h->newest = c->link;
     }
-    mr__free(c);
+}
+
+/* Gives it the time of one request, as the last to be over it. */
+static void append_client(struct http *h, struct client *c)
+{
+    c->until_ms = uv_now(h->opts.loop) + MR_HTTP_TIMEOUT_S * 1000;
+    c->next = NULL;
+    c->link = h->newest;
+    *h->newest = c;
+    h->newest = &c->next;
 }
 
 static void on_connection(void *user, struct MHD_Connection *connection, void **state,
@@ -137,7 +145,8 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         if (*state) {
-            remove_client(h, *state);
+            unlink_client(h, *state);
+            mr__free(*state);
             *state = NULL;
         }
         return;
@@ -149,11 +158,23 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         return;
     }
     c->fd = info->connect_fd;
-    c->until_ms = uv_now(h->opts.loop) + MR_HTTP_TIMEOUT_S * 1000;
-    c->link = h->newest;
-    *h->newest = c;
-    h->newest = &c->next;
+    append_client(h, c);
     *state = c;
+}
+
+static void on_completed(void *user, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct http *h = user;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *c = info ? info->socket_context : NULL;
+
+    (void)state;
+    if (c && !c->is_cut && why == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
+        unlink_client(h, c);
+        append_client(h, c);
+    }
 }
 
 /* Ends what is over time: libmicrohttpd sees the end of its stream and cleans up. */
@@ -214,13 +235,13 @@ static int start_mhd(struct http *h)
     if (h->opts.local.family == 6) {
         flags |= MHD_USE_IPv6;
     }
-    h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
-                              h->listener, MHD_OPTION_CONNECTION_LIMIT,
-                              (unsigned)MR_HTTP_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                              (unsigned)MR_HTTP_CONNECTIONS_PER_ADDRESS,
-                              MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MR_HTTP_TIMEOUT_S,
-                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-                              MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+    h->mhd = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listener,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MR_HTTP_CONNECTIONS,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MR_HTTP_CONNECTIONS_PER_ADDRESS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MR_HTTP_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
     if (!h->mhd) {
         mr__listener_close(h->listener);
         return errno ? -errno : -ENOMEM;

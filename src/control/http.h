@@ -4,8 +4,8 @@
  * without a thread of its own; its epoll descriptor and its timeout are on our loop.
  * Control thread.
  *
- * A connection serves one request and lives 10 s at most, counted from its start: a
- * timeout of silence alone would let one byte every few seconds hold it for ever.
+ * A request and its answer have 10 s in all: a timeout of silence alone would let one
+ * byte every few seconds hold a connection for ever.
  * Start reading at on_request() and drive().
  */
 #ifndef MR_CONTROL_HTTP_H

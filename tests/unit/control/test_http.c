@@ -46,6 +46,8 @@ static void tear_down(struct fixture *f)
     loop_end(&f->loop);
 }
 
+#define CLOSE "Connection: close\r\n\r\n"
+
 static struct reply answer;
 
 /* One request over a new connection; the answer is in `answer`. */
@@ -82,18 +84,18 @@ TEST(the_pages_answer_and_nothing_else_does)
     struct fixture f;
 
     set_up(&f);
-    ask(&f, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /metrics HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     CHECK(strstr(answer.text, "text/plain; version=0.0.4\r\n") != NULL);
     CHECK(strstr(answer.text, "\r\n\r\nfigure 42\n") != NULL);
-    ask(&f, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     CHECK(strstr(answer.text, "figure") == NULL);
     ask(&f, "GET /livez HTTP/1.0\r\n\r\n");
     CHECK(strstr(answer.text, " 200 ") != NULL);
-    ask(&f, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /nothing HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 404"));
-    ask(&f, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
+    ask(&f, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n" CLOSE "abc");
     CHECK(begins("HTTP/1.1 405"));
     CHECK(strstr(answer.text, "Allow: GET, HEAD\r\n") != NULL);
     tear_down(&f);
@@ -104,12 +106,27 @@ TEST(readiness_says_what_is_missing)
     struct fixture f;
 
     set_up(&f);
-    ask(&f, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /readyz HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     f.not_ready = "worker 1 has not answered for a second";
-    ask(&f, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /healthz HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 503"));
     CHECK(strstr(answer.text, "\r\n\r\nworker 1 has not answered for a second\n") != NULL);
+    tear_down(&f);
+}
+
+TEST(requests_on_one_connection_are_answered_in_turn)
+{
+    struct fixture f;
+    unsigned n = 0;
+
+    set_up(&f);
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+            "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
+    for (char *at = answer.text; (at = strstr(at, "HTTP/1.1 200")); at++) {
+        n++;
+    }
+    CHECK_EQ(n, 3u);
     tear_down(&f);
 }
 
@@ -121,7 +138,7 @@ TEST(junk_costs_its_own_connection_only)
     ask(&f, "\x16\x03\x01\x02\r\n\r\n");
     ask(&f, "GET\r\n\r\n");
     ask(&f, "GET /metrics HTTP/1.1\r\n\r\n");
-    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     tear_down(&f);
 }
@@ -158,7 +175,7 @@ TEST(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody)
     }
     REQUIRE_IN_TURNS(&f.loop,
                      count_ended(fds, is_ended) >= CROWD - MR_HTTP_CONNECTIONS_PER_ADDRESS);
-    ask_from(&f, "127.0.0.7", "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask_from(&f, "127.0.0.7", "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     /* They go on sending, so a timeout of silence would never end them. */
     while (count_ended(fds, is_ended) < CROWD && test_now_ms() < until) {
@@ -166,7 +183,7 @@ TEST(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody)
         test_pause();
     }
     CHECK_EQ(count_ended(fds, is_ended), (unsigned)CROWD);
-    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     for (int i = 0; i < CROWD; i++) {
         close(fds[i]);
@@ -194,7 +211,7 @@ TEST(it_listens_again_after_its_limit_of_connections_was_reached)
     for (int i = 0; i < n; i++) {
         close(fds[i]);
     }
-    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     tear_down(&f);
 }
@@ -212,7 +229,8 @@ TEST(a_port_in_use_is_an_error_that_leaves_nothing)
     tear_down(&f);
 }
 
-TEST_MAIN(TEST_CASE(the_pages_answer_and_nothing_else_does),
+TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
+          TEST_CASE(the_pages_answer_and_nothing_else_does),
           TEST_CASE(readiness_says_what_is_missing), TEST_CASE(junk_costs_its_own_connection_only),
           TEST_CASE(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody),
           TEST_CASE(it_listens_again_after_its_limit_of_connections_was_reached),

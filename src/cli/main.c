@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The daemon `moonrelay`: arguments, signals, exit codes. Everything else is behind
+ * moonrelay/server.h. Start reading at main() and serve().
+ *
+ * To add a command, add it to MR_COMMANDS in arguments.h, to the help and to run().
+ */
+#include "cli/arguments.h"
+#include "server/moonrelay/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOG_FLUSH_MS = 2000 }; /* a reader that takes longer loses the last lines */
+
+static const char help[] =
+    "moonrelay: a programmable UDP relay that speaks noray's protocol\n"
+    "\n"
+    "  moonrelay [serve]          serve until TERM or INT\n"
+    "  moonrelay check [CONFIG]   read settings, config and policies; open nothing\n"
+    "  moonrelay settings [KEY]   each setting, its value, where it comes from,\n"
+    "                             and whether a restart is needed to change it\n"
+    "  moonrelay version          versions of moonrelay and its libraries\n"
+    "  moonrelay help\n"
+    "\n"
+    "  --config FILE    config file in Lua\n"
+    "  --policy NAME    a policy in front of the chain; a path if it has a slash;\n"
+    "                   may be repeated\n"
+    "  --set KEY=VALUE  a setting; may be repeated\n"
+    "\n"
+    "Settings come from --set, then the environment (MOONRELAY_KEY, NORAY_KEY), .env in the\n"
+    "working directory, the config file, and defaults. The log goes to stdout; what ends a\n"
+    "start goes to stderr. When everything is open the line `ready command=... registrar=...\n"
+    "http=... relay=...` is printed.\n"
+    "\n"
+    "Signals: TERM and INT stop accepting, finish what is queued and end with status 0, a\n"
+    "second one ends at once; HUP is ignored in this version.\n"
+    "\n"
+    "Exit status: 0 ended as asked, 1 could not run or bind, 2 wrong usage, setting or script.\n";
+
+/* The one server of this process, for the signal handlers. */
+static _Atomic(struct mr_server *) running;
+
+static int complain(const char *text, int code)
+{
+    fprintf(stderr, "moonrelay: %s\n", text);
+    return code;
+}
+
+static void on_signal(int signal)
+{
+    struct mr_server *server = atomic_load(&running);
+
+    if (server && signal == SIGHUP) {
+        mr_server_hangup(server);
+    } else if (server) {
+        mr_server_stop(server);
+    } else if (signal != SIGHUP) {
+        _exit(MR_SERVER_EXIT_OK); /* still starting: nobody was let in yet */
+    }
+}
+
+static void set_signals(void)
+{
+    static const int handled[] = {SIGTERM, SIGINT, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof handled / sizeof handled[0]; i++) {
+        sigaction(handled[i], &action, NULL);
+    }
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+/* A parent that closed a standard stream would have our first socket take its number, and the log
+ * go to a player. */
+static void fill_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) {
+            _exit(MR_SERVER_EXIT_FAILED);
+        }
+    }
+}
+
+/*
+ * Ends by _exit(): what has to reach somebody is flushed by then, and taking apart some
+ * thousand sockets and a script state is time in which a supervisor waits.
+ */
+static int serve(const struct mr_server_options *opts)
+{
+    struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
+    struct mr_server *server = NULL;
+    int rc;
+
+    set_signals();
+    if (mr_server_create(&server, opts, &err) < 0) {
+        return complain(err.text, err.code);
+    }
+    atomic_store(&running, server);
+    rc = mr_server_run(server);
+    mr_server_flush_log(server, LOG_FLUSH_MS);
+    if (rc < 0) {
+        complain("the loop has failed", MR_SERVER_EXIT_FAILED);
+    }
+    fflush(NULL);
+    _exit(rc < 0 ? MR_SERVER_EXIT_FAILED : MR_SERVER_EXIT_OK);
+}
+
+static int check(struct mr_server_options *opts, const struct arguments *args)
+{
+    struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
+
+    if (args->operand) {
+        opts->config = args->operand;
+    }
+    if (mr_server_check(opts, stdout, &err) < 0) {
+        return complain(err.text, err.code);
+    }
+    puts("ok");
+    return MR_SERVER_EXIT_OK;
+}
+
+static int print_settings(const struct mr_server_options *opts, const struct arguments *args)
+{
+    struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
+
+    if (mr_server_print_settings(opts, args->operand, stdout, &err) < 0) {
+        return complain(err.text, err.code);
+    }
+    return MR_SERVER_EXIT_OK;
+}
+
+static int run(const struct arguments *args)
+{
+    struct mr_server_options opts;
+
+    mr_server_options_init(&opts, sizeof opts);
+    opts.config = args->config;
+    opts.policies = args->policies;
+    opts.n_policies = args->n_policies;
+    opts.sets = args->sets;
+    opts.n_sets = args->n_sets;
+    opts.environment = environ;
+    opts.dotenv = ".env";
+    switch (args->command) {
+    case CLI_SERVE:
+        return serve(&opts);
+    case CLI_CHECK:
+        return check(&opts, args);
+    case CLI_SETTINGS:
+        return print_settings(&opts, args);
+    case CLI_VERSION:
+        mr_server_print_version(stdout);
+        return MR_SERVER_EXIT_OK;
+    default:
+        fputs(help, stdout);
+        return MR_SERVER_EXIT_OK;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments args;
+    char error[512];
+    int code;
+
+    fill_standard_streams();
+    if (mr__arguments_read(&args, argc, argv, error, sizeof error) < 0) {
+        return complain(error, MR_SERVER_EXIT_USAGE);
+    }
+    code = run(&args);
+    mr__arguments_deinit(&args);
+    if (fflush(stdout) != 0 && code == MR_SERVER_EXIT_OK) {
+        return complain("cannot write to stdout", MR_SERVER_EXIT_FAILED);
+    }
+    return code;
+}

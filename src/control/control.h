@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The adapters' common ground: one libuv loop that carries the command channel, the
+ * registrar, HTTP and the engine's events to the relay service, and gives the service
+ * time, randomness and a way out.
+ *
+ *      tcp.c  registrar.c  http.c  engine (mr_fd)        threads, signals
+ *          \      |         |      /                          |
+ *           +---- control.c (loop, clock) <--- mr__control_signal()
+ *                     |  ^
+ *      mr__service_*()|  | struct service_out
+ *                  service
+ *
+ * Control thread, except mr__control_signal(). Start reading at mr__control_step().
+ */
+#ifndef MR_CONTROL_CONTROL_H
+#define MR_CONTROL_CONTROL_H
+
+#include "base/log.h"
+#include "core/address.h"
+#include "engine/moonrelay.h"
+#include "service/service.h"
+#include "service/settings.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct control;
+
+struct control_options {
+    const struct settings_values *settings; /* outlives it */
+    struct log *log;                        /* outlives it */
+    struct mr *mr;                          /* outlives it */
+    void *user;
+    void (*on_hangup)(void *user);
+};
+
+/* The loop and the engine's adapter; nothing is open yet. */
+int mr__control_create(struct control **out, const struct control_options *opts);
+
+/* Closes what is open, whatever state it is in, and frees it. Accepts NULL. The service must not be
+ * called by anybody meanwhile; destroy it afterwards. */
+void mr__control_destroy(struct control *c);
+
+/* What a service made for this control is given. */
+struct service_out mr__control_out(struct control *c);
+double mr__control_wall_s(void *user);
+uint64_t mr__control_now_ns(const struct control *c);
+
+/* Where to listen; port 0 is the kernel's choice. */
+struct control_endpoints {
+    struct mr_addr command, registrar, http;
+};
+
+/* Binds all three and stores what they are bound to. On failure *failed names the setting of the
+ * port
+ * ("socket_port", ...) and nothing is open. */
+int mr__control_bind(struct control *c, struct control_endpoints *endpoints, const char **failed);
+
+/* Lets them in: from now on the service is called. */
+int mr__control_start(struct control *c, struct service *service);
+
+/* ---- the loop */
+
+enum control_wait { CONTROL_NO_WAIT, CONTROL_WAIT };
+
+/* One turn: does what is due, with CONTROL_WAIT after sleeping until something is. */
+void mr__control_step(struct control *c, enum control_wait wait);
+int mr__control_fd(const struct control *c);
+int mr__control_timeout_ms(struct control *c);
+
+/* Any thread, and signal handlers. A stop ends in some seconds at most, a second one at once. */
+enum control_signal { CONTROL_STOP, CONTROL_HANGUP };
+void mr__control_signal(struct control *c, enum control_signal signal);
+bool mr__control_is_stopped(const struct control *c);
+
+/* A metrics_source (service/service.h); user is the control. */
+void mr__control_metrics(void *user, struct metrics *m);
+
+#endif

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The wiring: settings, engine, service, adapters and policies become a server. All in
+ * the thread that calls; the engine and the log writer have threads of their own.
+ *
+ * The order of a start is that of what can fail: read everything, then open, then let
+ * players in. mr_server_destroy() undoes any prefix of it, so that a failed start and a
+ * normal end are one path. Start reading at mr_server_create().
+ */
+#include "server/moonrelay/server.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "control/control.h"
+#include "control/log_writer.h"
+#include "control/process.h"
+#include "engine/moonrelay.h"
+#include "script/policies.h"
+#include "server/banner.h"
+#include "server/startup.h"
+#include "service/metrics.h"
+#include "service/service.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+
+enum {
+    OWN_LOG_FLUSH_MS = 1000, /* at the end of a server whose owner did not flush himself */
+    READY_WAIT_MS = 2000,    /* the workers need microseconds */
+    READY_LOOK_MS = 5,
+};
+
+struct mr_server {
+    struct startup start;
+    const struct settings_values *settings;
+    struct banner banner;
+    struct log_writer *writer;
+    struct log log;
+    struct mr *mr;
+    struct control *control;
+    struct service *service;
+    struct policies *policies;
+    struct control_endpoints at;
+    char *ranges;    /* relay ports */
+    char *endpoints; /* the line `ready` without its first word */
+};
+
+void mr_server_options_init(struct mr_server_options *opts, size_t size)
+{
+    struct mr_server_options defaults = {.size = size, .log_fd = 1, .warning_fd = -1};
+
+    memset(opts, 0, size);
+    memcpy(opts, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+/* A caller built against an older header has a shorter struct: what it lacks has its default. */
+static void read_options(struct mr_server_options *out, const struct mr_server_options *given)
+{
+    mr_server_options_init(out, sizeof *out);
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    out->size = sizeof *out;
+}
+
+/* ---- start ------------------------------------------------------------------------------- */
+
+static int open_log(struct mr_server *s, const struct mr_server_options *opts,
+                    struct mr_server_error *err)
+{
+    const struct settings_values *v = s->settings;
+    int rc = mr__log_writer_create(&s->writer, opts->log_fd, v->log_format, MR_LOG_RING_BYTES);
+
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the log: %s",
+                                mr_strerror(rc));
+    }
+    s->log = (struct log){.level = v->log_level,
+                          .format = v->log_format,
+                          .sink = mr__log_writer_push,
+                          .user = s->writer};
+    s->banner =
+        (struct banner){.log = &s->log, .warning_fd = opts->warning_fd, .settings = s->settings};
+    return 0;
+}
+
+static void warn(void *user, const char *text)
+{
+    mr__banner_warn(user, text);
+}
+
+static size_t count_ports(const struct settings_values *v)
+{
+    return v->udp_relay_ports.n + v->udp_relay_ports.any;
+}
+
+/* Makes room for ports and connections among the open files. */
+static int plan_files(struct mr_server *s, struct mr_server_error *err)
+{
+    const struct settings_values *v = s->settings;
+    uint64_t limit = mr__process_raise_files();
+    size_t ports = count_ports(v);
+    uint32_t granted = 0;
+    char text[256];
+    int rc = mr__process_plan_files(limit, ports, v->max_connections, &granted);
+
+    if (rc < 0) {
+        return mr__startup_fail(
+            err, MR_SERVER_EXIT_FAILED, rc,
+            "the limit of open files is %llu, but %zu relay ports, %d connections and %d more need "
+            "%zu: raise it (ulimit -n, LimitNOFILE=) or lower udp_relay_ports",
+            (unsigned long long)limit, ports, MR_CONNECTIONS_LEAST, MR_FILES_SPARE,
+            ports + MR_CONNECTIONS_LEAST + MR_FILES_SPARE);
+    }
+    if (granted < v->max_connections) {
+        snprintf(
+            text, sizeof text,
+            "the limit of open files is %llu: max_connections is %u and not %u, for which %llu "
+            "are needed",
+            (unsigned long long)limit, granted, v->max_connections,
+            (unsigned long long)ports + v->max_connections + MR_FILES_SPARE);
+        mr__banner_warn(&s->banner, text);
+        mr__settings_cap_connections(s->start.settings, granted);
+    }
+    return 0;
+}
+
+static int start_engine(struct mr_server *s, struct mr_server_error *err)
+{
+    const struct settings_values *v = s->settings;
+    struct mr_options o;
+    int rc;
+
+    mr_options_init(&o, sizeof o);
+    o.workers = v->workers;
+    o.pairing = v->pairing_open ? MR_PAIRING_OPEN : MR_PAIRING_PAIRED;
+    o.max_ports = count_ports(v) > 0 ? (uint32_t)count_ports(v) : 1;
+    o.socket_buffer_bytes = v->udp_buffer;
+    o.limits.relay_bytes_per_s = v->max_individual_traffic;
+    o.limits.global_bytes_per_s = v->max_global_traffic;
+    o.limits.burst_ns = v->traffic_interval_ns;
+    o.limits.life_ns = v->max_lifetime_duration_ns;
+    o.limits.life_bytes = v->max_lifetime_traffic;
+    o.limits.idle_ns = v->udp_relay_timeout_ns;
+    o.hold.datagrams = v->hold_datagrams;
+    o.hold.bytes = v->hold_bytes;
+    o.hold.time_ns = v->hold_time_ns;
+    o.hold.flows = v->hold_flows;
+    o.hold.memory_bytes = v->hold_memory;
+    rc = mr_create(&s->mr, &o);
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the engine: %s",
+                                mr_strerror(rc));
+    }
+    return 0;
+}
+
+static int read_host(struct mr_addr *out, const char *key, const char *host, uint16_t port,
+                     struct mr_server_error *err)
+{
+    enum mr_addr_error e = mr_addr_parse_ip(out, host, strlen(host), NULL);
+
+    if (e != MR_ADDR_OK) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, -EINVAL,
+                                "%s = \"%.100s\": %s; expected a literal address", key, host,
+                                mr_addr_error_text(e));
+    }
+    out->port = port;
+    return 0;
+}
+
+static void on_hangup(void *user)
+{
+    struct mr_server *s = user;
+
+    mr__log(&s->log, MR_LOG_WARN, "server", "HUP is ignored: this version does not reload", NULL,
+            0);
+}
+
+static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
+{
+    const struct settings_values *v = s->settings;
+    struct control_options opts = {
+        .settings = v, .log = &s->log, .mr = s->mr, .user = s, .on_hangup = on_hangup};
+    struct control_endpoints at;
+    const char *failed = NULL;
+    int rc = read_host(&at.command, "socket_host", v->socket_host, v->socket_port, err);
+
+    if (rc == 0) {
+        rc = read_host(&at.registrar, "udp_host", v->udp_host, v->udp_registrar_port, err);
+    }
+    if (rc == 0) {
+        rc = read_host(&at.http, "http_host", v->http_host, v->http_port, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    rc = mr__control_create(&s->control, &opts);
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the loop: %s",
+                                mr_strerror(rc));
+    }
+    s->at = at;
+    rc = mr__control_bind(s->control, &s->at, &failed);
+    if (rc < 0) {
+        bool is_udp = strcmp(failed, "udp_registrar_port") == 0;
+        bool is_http = strcmp(failed, "http_port") == 0;
+        char text[MR_ADDR_TEXT_MAX];
+        mr_addr_format(is_udp    ? &at.registrar
+                       : is_http ? &at.http
+                                 : &at.command,
+                       text, sizeof text);
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot listen on %s/%s (%s): %s",
+                                text, is_udp ? "udp" : "tcp", failed, mr_strerror(rc));
+    }
+    /* Only what is UDP can be a relay's peer or loop back. */
+    return mr_own_address(s->mr, &s->at.registrar) < 0
+               ? mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOSPC, "too many own addresses")
+               : 0;
+}
+
+static int start_service(struct mr_server *s, struct mr_server_error *err)
+{
+    struct service_options opts = {.settings = s->start.settings,
+                                   .mr = s->mr,
+                                   .log = &s->log,
+                                   .out = mr__control_out(s->control),
+                                   .wall_s = mr__control_wall_s};
+    int rc = mr__service_create(&s->service, &opts, mr__control_now_ns(s->control));
+
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the service: %s",
+                                mr_strerror(rc));
+    }
+    return 0;
+}
+
+static int open_ports(struct mr_server *s, struct mr_server_error *err)
+{
+    struct port_report report = {.asked = 0};
+    int rc = mr__service_open_ports(s->service, &report);
+
+    if (rc < 0) {
+        char text[MR_ADDR_TEXT_MAX];
+        mr_addr_format(&report.first_failed, text, sizeof text);
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc,
+                                "none of %zu relay ports can be opened (udp_relay_ports), the "
+                                "first is %s/udp: %s",
+                                report.asked, text, mr_strerror(rc));
+    }
+    mr__banner_warn_ports(&s->banner, &report);
+    s->ranges = mr__banner_relay_ranges(s->mr);
+    s->endpoints = s->ranges ? mr__banner_endpoints(&s->at, s->ranges) : NULL;
+    if (!s->endpoints) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+static void write_log_figures(void *user, struct metrics *m)
+{
+    struct mr_server *s = user;
+
+    mr__metrics_family(m, "moonrelay_log_dropped_total", MR_METRIC_COUNTER,
+                       "Log lines that were not written because the log's reader was too slow.");
+    mr__metrics_uint(m, NULL, 0, mr__log_writer_dropped(s->writer));
+}
+
+static int let_players_in(struct mr_server *s, struct mr_server_error *err)
+{
+    int rc;
+
+    if (mr__service_add_metrics(s->service, mr__policies_metrics, s->policies) < 0 ||
+        mr__service_add_metrics(s->service, mr__control_metrics, s->control) < 0 ||
+        mr__service_add_metrics(s->service, mr__process_metrics, NULL) < 0 ||
+        mr__service_add_metrics(s->service, write_log_figures, s) < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    mr__service_set_hooks(s->service, mr__policies_hooks(s->policies));
+    rc = mr__control_start(s->control, s->service);
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the listeners: %s",
+                                mr_strerror(rc));
+    }
+    return 0;
+}
+
+/* `ready` means that /readyz says 200, so the workers must have answered once. When they do
+ * not, the server goes on all the same: /readyz says so, and they may yet. */
+static void wait_until_ready(struct mr_server *s)
+{
+    uint64_t now = mr__control_now_ns(s->control);
+    uint64_t until = now + READY_WAIT_MS * 1000000ull;
+
+    while (mr__service_not_ready(s->service, now) && now < until) {
+        struct pollfd p = {.fd = mr__control_fd(s->control), .events = POLLIN};
+        int wait_ms = mr__control_timeout_ms(s->control);
+
+        poll(&p, 1, wait_ms < 0 || wait_ms > READY_LOOK_MS ? READY_LOOK_MS : wait_ms);
+        mr__control_step(s->control, CONTROL_NO_WAIT);
+        now = mr__control_now_ns(s->control);
+    }
+}
+
+static int start(struct mr_server *s, const struct mr_server_options *opts,
+                 struct mr_server_error *err)
+{
+    int rc = mr__startup_read(&s->start, opts, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    s->settings = mr__settings_values(s->start.settings);
+    if ((rc = open_log(s, opts, err)) < 0) {
+        return rc;
+    }
+    MR_LOG(&s->log, MR_LOG_INFO, "start", "moonrelay", LOG_STR("version", mr_version()));
+    mr__startup_each_warning(&s->start, warn, &s->banner);
+    if ((rc = plan_files(s, err)) < 0 ||
+        (rc = mr__startup_load_policies(&s->policies, &s->start, opts, &s->log, err)) < 0 ||
+        (rc = start_engine(s, err)) < 0 || (rc = bind_listeners(s, err)) < 0 ||
+        (rc = start_service(s, err)) < 0 || (rc = open_ports(s, err)) < 0 ||
+        (rc = let_players_in(s, err)) < 0) {
+        return rc;
+    }
+    mr__banner_warn_ephemeral(&s->banner);
+    mr__banner_warn_addresses(&s->banner);
+    mr__banner_listening(&s->banner, &s->at, s->ranges);
+    mr__banner_policies(&s->banner, s->policies);
+    wait_until_ready(s);
+    mr__banner_ready(&s->banner, &s->at, s->ranges, s->endpoints);
+    return 0;
+}
+
+/* libuv writes to sockets without MSG_NOSIGNAL, and whoever has not thought of SIGPIPE would die
+ * of a player who hangs up. A handler of the host's own stays. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction now;
+
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+        struct sigaction ignored = {.sa_handler = SIG_IGN};
+        sigaction(SIGPIPE, &ignored, NULL);
+    }
+}
+
+int mr_server_create(struct mr_server **out, const struct mr_server_options *opts,
+                     struct mr_server_error *err)
+{
+    struct mr_server_options all;
+    struct mr_server *s = mr__alloc(1, sizeof *s);
+    int rc;
+
+    if (!s) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    read_options(&all, opts);
+    ignore_sigpipe();
+    rc = start(s, &all, err);
+    if (rc < 0) {
+        mr_server_destroy(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+/* Adapters first: they call the service. The service may still ask the decider to forget
+ * requests and close relays of the engine. The log is last: all of them speak. */
+void mr_server_destroy(struct mr_server *s)
+{
+    if (!s) {
+        return;
+    }
+    mr__control_destroy(s->control);
+    mr__service_destroy(s->service);
+    mr__policies_destroy(s->policies);
+    mr_destroy(s->mr);
+    mr__log_writer_destroy(s->writer, OWN_LOG_FLUSH_MS);
+    mr__startup_deinit(&s->start);
+    mr__free(s->ranges);
+    mr__free(s->endpoints);
+    mr__free(s);
+}
+
+/* ---- running ----------------------------------------------------------------------------- */
+
+int mr_server_fd(const struct mr_server *s)
+{
+    return mr__control_fd(s->control);
+}
+
+int mr_server_timeout_ms(struct mr_server *s)
+{
+    return mr__control_timeout_ms(s->control);
+}
+
+int mr_server_step(struct mr_server *s)
+{
+    if (!mr__control_is_stopped(s->control)) {
+        mr__control_step(s->control, CONTROL_NO_WAIT);
+    }
+    return mr__control_is_stopped(s->control) ? 0 : 1;
+}
+
+int mr_server_run(struct mr_server *s)
+{
+    while (!mr__control_is_stopped(s->control)) {
+        mr__control_step(s->control, CONTROL_WAIT);
+    }
+    return 0;
+}
+
+void mr_server_stop(struct mr_server *s)
+{
+    mr__control_signal(s->control, CONTROL_STOP);
+}
+
+void mr_server_hangup(struct mr_server *s)
+{
+    mr__control_signal(s->control, CONTROL_HANGUP);
+}
+
+const char *mr_server_endpoints(const struct mr_server *s)
+{
+    return s->endpoints;
+}
+
+void mr_server_flush_log(struct mr_server *s, int timeout_ms)
+{
+    (void)mr__log_writer_flush(s->writer, timeout_ms);
+}

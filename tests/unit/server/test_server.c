@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The server as a library: a host program steps it by its descriptor and timeout, and
+ * nothing is left when it is gone, whether it ran or failed to start.
+ */
+#include "server/moonrelay/server.h"
+
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+/* libuv keeps a pipe for signals from its first loop on. */
+__attribute__((constructor)) static void warm_up(void)
+{
+    uv_loop_t loop;
+
+    if (uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0) {
+        abort();
+    }
+}
+
+static const char *const quiet[] = {
+    "socket_host=127.0.0.1", "http_host=127.0.0.1",  "udp_host=127.0.0.1",  "socket_port=0",
+    "http_port=0",           "udp_registrar_port=0", "udp_relay_ports=0+7", "control=",
+    "loglevel=warn",
+};
+enum { QUIET = sizeof quiet / sizeof quiet[0], SETS_MAX = QUIET + 4 };
+
+/* A host program: where the log goes, and what it was told. */
+struct host {
+    struct mr_server *server;
+    struct mr_server_error err;
+    int log;
+    int rc;
+};
+
+static void start(struct host *h, const char *const *more, size_t n_more)
+{
+    const char *sets[SETS_MAX];
+    struct mr_server_options opts;
+    char path[] = "/tmp/moonrelay-server-XXXXXX";
+
+    memset(h, 0, sizeof *h);
+    memcpy(sets, quiet, sizeof quiet);
+    for (size_t i = 0; i < n_more; i++) {
+        sets[QUIET + i] = more[i];
+    }
+    h->log = mkstemp(path);
+    REQUIRE(h->log >= 0);
+    unlink(path);
+    mr_server_options_init(&opts, sizeof opts);
+    opts.sets = sets;
+    opts.n_sets = QUIET + n_more;
+    opts.log_fd = h->log;
+    h->rc = mr_server_create(&h->server, &opts, &h->err);
+}
+
+static void end(struct host *h)
+{
+    mr_server_destroy(h->server);
+    close(h->log);
+}
+
+/* One turn of a host that sleeps elsewhere; never longer than 10 ms, since tests poll. */
+static int turn(struct host *h)
+{
+    struct pollfd p = {.fd = mr_server_fd(h->server), .events = POLLIN};
+    int wait_ms = mr_server_timeout_ms(h->server);
+
+    poll(&p, 1, wait_ms < 0 || wait_ms > 10 ? 10 : wait_ms);
+    return mr_server_step(h->server);
+}
+
+#define REQUIRE_IN_TURNS(h, cond) \
+    TEST_OR_END(test_report(TEST_UNTIL((turn(h), (cond))), __FILE__, __LINE__, "in the end " #cond))
+
+/* The port of "name=127.0.0.1:PORT". */
+static uint16_t port_of(const struct host *h, const char *name)
+{
+    const char *at = strstr(mr_server_endpoints(h->server), name);
+
+    at = at ? strchr(at, ':') : NULL;
+    return at ? (uint16_t)strtoul(at + 1, NULL, 10) : 0;
+}
+
+static int client_open(int type, uint16_t port)
+{
+    struct sockaddr_in sa = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    REQUIRE(fd >= 0);
+    if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
+        REQUIRE_EQ(errno, EINPROGRESS);
+    }
+    return fd;
+}
+
+/* Sends text and waits until the answer has `end` in it. */
+static void ask(struct host *h, int fd, const char *text, const char *end_mark, char *answer,
+                size_t cap)
+{
+    size_t n = 0;
+
+    REQUIRE_IN_TURNS(h, send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text));
+    REQUIRE_IN_TURNS(h, ({
+                         ssize_t k = recv(fd, answer + n, cap - 1 - n, 0);
+                         n += k > 0 ? (size_t)k : 0;
+                         answer[n] = 0;
+                         strstr(answer, end_mark) != NULL;
+                     }));
+}
+
+static char answer[1 << 20];
+
+TEST(a_host_that_steps_it_serves_players)
+{
+    struct host h;
+    char pid[512];
+
+    start(&h, NULL, 0);
+    CHECK_STR(h.err.text, "");
+    REQUIRE_EQ(h.rc, 0);
+    int tcp = client_open(SOCK_STREAM, port_of(&h, "command="));
+    int udp = client_open(SOCK_DGRAM, port_of(&h, "registrar="));
+    ask(&h, tcp, "echo hello\n", "\n", answer, sizeof answer);
+    CHECK_STR(answer, "echo hello\n");
+    ask(&h, tcp, "register-host\n", "set-pid ", answer, sizeof answer);
+    REQUIRE_EQ(sscanf(strstr(answer, "set-pid "), "set-pid %511s", pid), 1);
+    ask(&h, udp, pid, "OK", answer, sizeof answer);
+    CHECK_STR(answer, "OK");
+    close(tcp);
+    close(udp);
+    end(&h);
+}
+
+TEST(it_is_ready_when_it_was_created_and_says_so_over_http)
+{
+    struct host h;
+
+    start(&h, NULL, 0);
+    REQUIRE_EQ(h.rc, 0);
+    int fd = client_open(SOCK_STREAM, port_of(&h, "http="));
+    ask(&h, fd, "GET /readyz HTTP/1.0\r\n\r\n", "\r\n\r\n", answer, sizeof answer);
+    CHECK(strstr(answer, " 200 ") != NULL);
+    close(fd);
+    fd = client_open(SOCK_STREAM, port_of(&h, "http="));
+    ask(&h, fd, "GET /metrics HTTP/1.0\r\n\r\n", "moonrelay_log_dropped_total 0\n", answer,
+        sizeof answer);
+    CHECK(strstr(answer, "\nmoonrelay_control_stall_seconds ") != NULL);
+    CHECK(strstr(answer, "\nprocess_open_fds ") != NULL);
+    close(fd);
+    end(&h);
+}
+
+TEST(a_stop_ends_it_with_a_player_connected)
+{
+    struct host h;
+    char c;
+
+    start(&h, NULL, 0);
+    REQUIRE_EQ(h.rc, 0);
+    int fd = client_open(SOCK_STREAM, port_of(&h, "command="));
+    ask(&h, fd, "echo a\n", "\n", answer, sizeof answer);
+    mr_server_stop(h.server);
+    REQUIRE_IN_TURNS(&h, mr_server_step(h.server) == 0);
+    CHECK_EQ(recv(fd, &c, 1, 0), 0);
+    CHECK_EQ(mr_server_step(h.server), 0);
+    CHECK_EQ(mr_server_run(h.server), 0);
+    close(fd);
+    end(&h);
+}
+
+static void *stop_it(void *arg)
+{
+    mr_server_hangup(arg);
+    mr_server_stop(arg);
+    return NULL;
+}
+
+TEST(another_thread_may_stop_it_while_it_runs)
+{
+    struct host h;
+    pthread_t thread;
+
+    start(&h, NULL, 0);
+    REQUIRE_EQ(h.rc, 0);
+    REQUIRE_EQ(pthread_create(&thread, NULL, stop_it, h.server), 0);
+    CHECK_EQ(mr_server_run(h.server), 0);
+    pthread_join(thread, NULL);
+    mr_server_flush_log(h.server, 5000);
+    ssize_t n = pread(h.log, answer, sizeof answer - 1, 0);
+    answer[n > 0 ? n : 0] = 0;
+    CHECK(strstr(answer, "HUP is ignored") != NULL);
+    end(&h);
+}
+
+TEST(two_servers_live_in_one_program)
+{
+    struct host a, b;
+
+    start(&a, NULL, 0);
+    start(&b, NULL, 0);
+    REQUIRE_EQ(a.rc, 0);
+    REQUIRE_EQ(b.rc, 0);
+    int fd = client_open(SOCK_STREAM, port_of(&b, "command="));
+    ask(&b, fd, "echo b\n", "\n", answer, sizeof answer);
+    CHECK_STR(answer, "echo b\n");
+    end(&b);
+    close(fd);
+    fd = client_open(SOCK_STREAM, port_of(&a, "command="));
+    ask(&a, fd, "echo a\n", "\n", answer, sizeof answer);
+    CHECK_STR(answer, "echo a\n");
+    close(fd);
+    end(&a);
+}
+
+/* Starts with one more setting; nothing may be left, and the reason has `words`. */
+static void check_refused(const char *set, enum mr_server_exit code, const char *words)
+{
+    struct host h;
+
+    start(&h, &set, 1);
+    CHECK_LT(h.rc, 0);
+    CHECK_EQ(h.server, NULL);
+    CHECK_EQ(h.err.code, code);
+    CHECK(strchr(h.err.text, '\n') == NULL);
+    if (!strstr(h.err.text, words)) {
+        FAIL("\"%s\" does not say \"%s\"", h.err.text, words);
+    }
+    close(h.log);
+}
+
+TEST(a_wrong_setting_is_named_with_its_value_and_nothing_is_left)
+{
+    check_refused("loglevel=loud", MR_SERVER_EXIT_USAGE, "loud");
+    check_refused("udp_relay_ports=5-3", MR_SERVER_EXIT_USAGE, "5-3");
+    check_refused("udp_relay_port=1", MR_SERVER_EXIT_USAGE, "udp_relay_ports");
+    check_refused("no equals sign", MR_SERVER_EXIT_USAGE, "key=value");
+    check_refused("config=/nonexistent/moonrelay.lua", MR_SERVER_EXIT_USAGE,
+                  "/nonexistent/moonrelay.lua");
+    check_refused("policies=nobody-ships-this", MR_SERVER_EXIT_USAGE, "nobody-ships-this");
+}
+
+TEST(a_port_in_use_is_named_with_its_key_and_nothing_is_left)
+{
+    static const char *const keys[] = {"socket_port", "http_port", "udp_registrar_port"};
+    static const int types[] = {SOCK_STREAM, SOCK_STREAM, SOCK_DGRAM};
+
+    for (int i = 0; i < 3; i++) {
+        struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof sa;
+        char set[64];
+        int fd = socket(AF_INET, types[i] | SOCK_CLOEXEC, 0);
+
+        REQUIRE(fd >= 0);
+        REQUIRE_EQ(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+        if (types[i] == SOCK_STREAM) {
+            REQUIRE_EQ(listen(fd, 1), 0);
+        }
+        REQUIRE_EQ(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+        snprintf(set, sizeof set, "%s=%u", keys[i], ntohs(sa.sin_port));
+        check_refused(set, MR_SERVER_EXIT_FAILED, keys[i]);
+        close(fd);
+    }
+}
+
+TEST(a_check_opens_nothing)
+{
+    struct mr_server_error err = {.text = ""};
+    struct mr_server_options opts;
+
+    mr_server_options_init(&opts, sizeof opts);
+    CHECK_EQ(mr_server_check(&opts, NULL, &err), 0);
+    opts.config = "/nonexistent/moonrelay.lua";
+    CHECK_EQ(mr_server_check(&opts, NULL, &err), -EINVAL);
+    CHECK_EQ(err.code, MR_SERVER_EXIT_USAGE);
+    CHECK(strstr(err.text, "/nonexistent/moonrelay.lua") != NULL);
+}
+
+TEST_MAIN(TEST_CASE(a_host_that_steps_it_serves_players),
+          TEST_CASE(it_is_ready_when_it_was_created_and_says_so_over_http),
+          TEST_CASE(a_stop_ends_it_with_a_player_connected),
+          TEST_CASE(another_thread_may_stop_it_while_it_runs),
+          TEST_CASE(two_servers_live_in_one_program),
+          TEST_CASE(a_wrong_setting_is_named_with_its_value_and_nothing_is_left),
+          TEST_CASE(a_port_in_use_is_named_with_its_key_and_nothing_is_left),
+          TEST_CASE(a_check_opens_nothing))
