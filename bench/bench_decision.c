@@ -348,7 +348,8 @@ int main(int argc, char **argv)
 
     if (argc == 5 && strcmp(argv[1], "--steady") == 0)
         return run_steady(argv[2], argv[3], argv[4]);
-    puts("Million decisions a second on one core; a ceiling of the decision, no end-to-end rate.\n");
+    puts(
+        "Million decisions a second on one core; a ceiling of the decision, no end-to-end rate.\n");
     puts("|    relays |   link |   cold |  single | all lim. |  open | open 1 |");
     puts("|----------:|-------:|-------:|-------:|-------:|-------:|-------:|");
     if (argc > 1) {

@@ -19,9 +19,10 @@ enum { PEEK_MAX = 64 };
     X(id)                                                                                      \
     X(reason)                                                                                  \
     X(tags)                                                                                    \
-    X(meta) X(addr) X(sender) X(session) X(peer) X(from) X(to) X(oid) X(mode) X(relay) X(port) \
-        X(size) X(known) X(peek) X(ip) X(net) X(family) X(text) X(since) X(joins) X(age)       \
-            X(packets_in) X(packets_out) X(bytes_in) X(bytes_out) X(drops)
+    X(meta)                                                                                    \
+    X(addr) X(sender) X(session) X(peer) X(from) X(to) X(oid) X(mode) X(relay) X(port) X(size) \
+        X(known) X(peek) X(ip) X(net) X(family) X(text) X(since) X(joins) X(age) X(packets_in) \
+            X(packets_out) X(bytes_in) X(bytes_out) X(drops)
 
 enum event_key {
     KEY_NONE,

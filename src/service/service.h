@@ -84,11 +84,11 @@ int mr__service_open_ports(struct service *s, struct port_report *report);
 /* ---- command channel. local: what the client connected to (a relayed `connect` names it). */
 conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,
                            const struct mr_addr *local, uint64_t now_ns);
-void mr__service_input(struct service *s, conn_id c, const void *data, size_t n, uint64_t now_ns);
+void mr__service_input(struct service *s, conn_id id, const void *data, size_t n, uint64_t now_ns);
 /* FIN: what came is answered, then `close` is called (possibly later). */
-void mr__service_eof(struct service *s, conn_id c, uint64_t now_ns);
+void mr__service_eof(struct service *s, conn_id id, uint64_t now_ns);
 /* It is gone already; no call about it follows. */
-void mr__service_closed(struct service *s, conn_id c, enum conn_end why, uint64_t now_ns);
+void mr__service_closed(struct service *s, conn_id id, enum conn_end why, uint64_t now_ns);
 
 /* ---- registrar: one datagram. local: the address it came to. */
 void mr__service_registrar(struct service *s, const struct mr_addr *from,
