@@ -82,36 +82,49 @@ static enum MHD_Result respond_metrics(struct http *h, struct MHD_Connection *to
     return respond(to, MHD_HTTP_OK, "text/plain; version=0.0.4", r);
 }
 
-/* The answer is queued at the first call, when the head has arrived: no page of ours has a use
- * for a body. */
+static enum MHD_Result answer(struct http *h, struct MHD_Connection *to, const char *path)
+{
+    const char *what;
+
+    if (strcmp(path, "/metrics") == 0) {
+        return respond_metrics(h, to);
+    }
+    if (strcmp(path, "/livez") == 0) {
+        return respond_line(to, MHD_HTTP_OK, "alive");
+    }
+    if (strcmp(path, "/readyz") == 0 || strcmp(path, "/healthz") == 0) {
+        what = h->opts.not_ready(h->opts.user);
+        return what ? respond_line(to, MHD_HTTP_SERVICE_UNAVAILABLE, what)
+                    : respond_line(to, MHD_HTTP_OK, "ready");
+    }
+    return respond_line(to, MHD_HTTP_NOT_FOUND, "not found: /metrics, /livez and /readyz are");
+}
+
+/*
+ * Called with the head, then with each part of a body, then once more. An answer at the
+ * first call makes libmicrohttpd close the connection, which is right for a method that
+ * brings a body and wrong for others: they may go on with their next request.
+ */
 static enum MHD_Result on_request(void *user, struct MHD_Connection *to, const char *path,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_n, void **state)
 {
     struct http *h = user;
-    bool is_metrics = strcmp(path, "/metrics") == 0;
-    bool is_live = strcmp(path, "/livez") == 0;
-    bool is_ready = strcmp(path, "/readyz") == 0 || strcmp(path, "/healthz") == 0;
 
     (void)version;
     (void)body;
-    (void)body_n;
-    (void)state;
-    if (!is_metrics && !is_live && !is_ready) {
-        return respond_line(to, MHD_HTTP_NOT_FOUND, "not found: /metrics, /livez and /readyz are");
-    }
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         return respond_line(to, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD");
     }
-    if (is_metrics) {
-        return respond_metrics(h, to);
+    if (!*state) {
+        *state = h; /* any mark will do: the head was seen */
+        return MHD_YES;
     }
-    if (is_ready) {
-        const char *what = h->opts.not_ready(h->opts.user);
-        return what ? respond_line(to, MHD_HTTP_SERVICE_UNAVAILABLE, what)
-                    : respond_line(to, MHD_HTTP_OK, "ready");
+    if (*body_n > 0) {
+        *body_n = 0;
+        return MHD_YES;
     }
-    return respond_line(to, MHD_HTTP_OK, "alive");
+    return answer(h, to, path);
 }
 
 /* ---- connections ------------------------------------------------------------------------- */
@@ -170,7 +183,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct client *c = info ? info->socket_context : NULL;
 
-    (void)state;
+    *state = NULL; /* of the request; the next one on this connection begins anew */
     if (c && !c->is_cut && why == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         unlink_client(h, c);
         append_client(h, c);
