@@ -1,0 +1,1 @@
+return { settings = { udp_relay_ports = "31000-31299", workers = 2, errors = false } }

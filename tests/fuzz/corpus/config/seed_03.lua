@@ -1,0 +1,1 @@
+return { policies = { { "ticket", key = env "KEY" }, "./a.lua", { "quota", on_error = "skip", shadow = true } } }

@@ -1,0 +1,1 @@
+return { policies = { { "x", list = { 1, { a = { b = true } } } } } }

@@ -1,0 +1,1 @@
+return { ports = { [7777] = { idle = 60 } } }

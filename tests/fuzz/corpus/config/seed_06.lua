@@ -1,0 +1,1 @@
+local t = {} t.t = t return { policies = { { "x", t = t } } }

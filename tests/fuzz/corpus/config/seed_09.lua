@@ -1,0 +1,1 @@
+return { settings = setmetatable({}, { __index = error }) }

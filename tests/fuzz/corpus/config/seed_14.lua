@@ -1,0 +1,1 @@
+for k in ("a,b"):gmatch("[^,]+") do local _ = k:rep(3, ",") end return { policies = {} }

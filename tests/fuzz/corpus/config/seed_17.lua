@@ -1,0 +1,1 @@
+local c = coroutine.wrap(function() coroutine.yield(1) end) c() c() c()

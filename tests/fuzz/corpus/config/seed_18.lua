@@ -1,0 +1,1 @@
+return { policies = { [1e300] = 1, [2] = 3 } }

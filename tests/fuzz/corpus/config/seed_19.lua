@@ -1,0 +1,1 @@
+return { policies = { "a", nil, "b" }, settings = { [{}] = 1, x = 0/0 } }
