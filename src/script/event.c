@@ -14,15 +14,13 @@ enum { PEEK_MAX = 64 };
 
 /* Keys are the upvalues of the closure that makes events, in this order: pushing one of them costs
  * a tenth of looking its text up among all strings. */
-#define EVENT_KEYS(X)                                                                          \
-    X(now)                                                                                     \
-    X(id)                                                                                      \
-    X(reason)                                                                                  \
-    X(tags)                                                                                    \
-    X(meta)                                                                                    \
-    X(addr) X(sender) X(session) X(peer) X(from) X(to) X(oid) X(mode) X(relay) X(port) X(size) \
-        X(known) X(peek) X(ip) X(net) X(family) X(text) X(since) X(joins) X(age) X(packets_in) \
-            X(packets_out) X(bytes_in) X(bytes_out) X(drops)
+/* clang-format off */
+#define EVENT_KEYS(X) \
+    X(now) X(id) X(reason) X(tags) X(meta) X(addr) X(sender) X(session) X(peer) X(from) X(to) \
+    X(oid) X(mode) X(relay) X(port) X(size) X(known) X(peek) X(ip) X(net) X(family) \
+    X(text) X(since) X(joins) X(age) X(packets_in) X(packets_out) X(bytes_in) \
+    X(bytes_out) X(drops)
+/* clang-format on */
 
 enum event_key {
     KEY_NONE,
