@@ -26,9 +26,14 @@ enum {
     REGISTRAR_BUFFER = 1 << 20, /* 8 s of a burst of 10 datagrams a second from 5,000 players */
     STOP_ANSWERS_MS = 500,      /* what waits for the engine may still be answered so long */
     STOP_MS = 4000,             /* then the rest is cut off; closing itself takes 3 s */
-    STALL_WINDOW_S = 30,
 };
 static const uint64_t ms_ns = 1000000;
+
+/* How long a turn of the loop keeps everybody else waiting: from what nobody notices to what a
+ * player does. */
+static const double stall_bounds[] = {0.0001, 0.001, 0.005, 0.01, 0.025, 0.05,
+                                      0.1,    0.25,  0.5,   1,    2.5};
+enum { STALL_BOUNDS = sizeof stall_bounds / sizeof stall_bounds[0] };
 
 enum phase {
     RUNS,
@@ -55,8 +60,8 @@ struct control {
     uint64_t stop_seq;                  /* engine commands issued before the stop */
     uint64_t answers_until, stop_until; /* ns */
     bool has_more_events;
-    double stall_s[2]; /* longest turn of this window and the one before */
-    uint64_t stall_window;
+    uint64_t stalls[STALL_BOUNDS + 1];
+    double stall_sum;
 };
 
 static uint64_t now_ns(void)
@@ -311,21 +316,17 @@ bool mr__control_is_stopped(const struct control *c)
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
-/* Keeps the longest turn of the last one or two windows, sleeping not counted: whoever
- * reads it once in so long misses none, and two readers do not take it from each other. */
-static void note_stall(struct control *c, uint64_t from, uint64_t to, uint64_t slept)
+/* Sleeping does not count. */
+static void note_turn(struct control *c, uint64_t took_ns, uint64_t slept_ns)
 {
-    uint64_t window = to / (STALL_WINDOW_S * 1000 * ms_ns);
-    double s = to - from > slept ? (double)(to - from - slept) / 1e9 : 0;
+    double s = took_ns > slept_ns ? (double)(took_ns - slept_ns) / 1e9 : 0;
+    unsigned i = 0;
 
-    if (window != c->stall_window) {
-        c->stall_s[1] = window == c->stall_window + 1 ? c->stall_s[0] : 0;
-        c->stall_s[0] = 0;
-        c->stall_window = window;
+    while (i < STALL_BOUNDS && s > stall_bounds[i]) {
+        i++;
     }
-    if (s > c->stall_s[0]) {
-        c->stall_s[0] = s;
-    }
+    c->stalls[i]++;
+    c->stall_sum += s;
 }
 
 void mr__control_step(struct control *c, enum control_wait wait)
@@ -333,7 +334,7 @@ void mr__control_step(struct control *c, enum control_wait wait)
     uint64_t from = now_ns(), idle = uv_metrics_idle_time(&c->loop);
 
     uv_run(&c->loop, wait == CONTROL_WAIT ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-    note_stall(c, from, now_ns(), uv_metrics_idle_time(&c->loop) - idle);
+    note_turn(c, now_ns() - from, uv_metrics_idle_time(&c->loop) - idle);
 }
 
 int mr__control_fd(const struct control *c)
@@ -356,12 +357,9 @@ void mr__control_metrics(void *user, struct metrics *m)
     struct control *c = user;
     struct registrar_counts counts;
 
-    note_stall(c, now_ns(), now_ns(), 0);
-    mr__metrics_family(
-        m, "moonrelay_control_stall_seconds", MR_METRIC_GAUGE,
-        "Longest time within the last minute that the control loop was busy with one "
-        "turn.");
-    mr__metrics_double(m, NULL, 0, c->stall_s[0] > c->stall_s[1] ? c->stall_s[0] : c->stall_s[1]);
+    mr__metrics_family(m, "moonrelay_control_stall_seconds", MR_METRIC_HISTOGRAM,
+                       "How long each turn of the control loop kept others waiting.");
+    mr__metrics_histogram(m, NULL, 0, stall_bounds, c->stalls, STALL_BOUNDS, c->stall_sum);
     mr__registrar_counts(c->registrar, &counts);
     mr__metrics_family(m, "moonrelay_registrar_kernel_drops_total", MR_METRIC_COUNTER,
                        "Datagrams lost in the registrar's receive buffer.");

@@ -66,6 +66,9 @@ struct conn {
 struct tcp {
     uv_poll_t poll;   /* of the listener */
     uv_timer_t timer; /* ends closing connections, wakes a resting listener */
+    /* libuv opens a descriptor with a loop's first stream; so it does that now and not when a
+     * player comes and there may be none left. */
+    uv_tcp_t first_stream;
     uv_loop_t *loop;
     struct log *log;
     struct tcp_handler handler;
@@ -617,8 +620,9 @@ int mr__tcp_open(struct tcp **out, const struct tcp_options *opts, struct mr_add
     }
     t->poll.data = t;
     uv_timer_init(t->loop, &t->timer);
-    t->timer.data = t;
-    t->handles = 2;
+    uv_tcp_init(t->loop, &t->first_stream);
+    t->timer.data = t->first_stream.data = t;
+    t->handles = 3;
     *out = t;
     return 0;
 
@@ -694,4 +698,5 @@ void mr__tcp_destroy(struct tcp *t)
     t->is_destroyed = 1;
     uv_close((uv_handle_t *)&t->poll, on_handle_closed);
     uv_close((uv_handle_t *)&t->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&t->first_stream, on_handle_closed);
 }

@@ -150,9 +150,23 @@ void mr__banner_warn_ephemeral(const struct banner *b)
     mr__port_list_deinit(&reserved);
 }
 
+/* Networks that are kept for examples: nobody is reached there. */
+static bool is_documentation(const struct mr_addr *a)
+{
+    static const uint8_t v4[3][3] = {{192, 0, 2}, {198, 51, 100}, {203, 0, 113}};
+    static const uint8_t v6[4] = {0x20, 0x01, 0x0d, 0xb8};
+    bool is = a->family == 6 && memcmp(a->ip, v6, sizeof v6) == 0;
+
+    for (int i = 0; i < 3; i++) {
+        is = is || (a->family == 4 && memcmp(a->ip, v4[i], sizeof v4[i]) == 0);
+    }
+    return is;
+}
+
 static bool is_public(const struct mr_addr *a)
 {
-    return !(mr_addr_classify(a) & (MR_ADDR_UNSPECIFIED | MR_ADDR_LOOPBACK | MR_ADDR_PRIVATE |
+    return !is_documentation(a) &&
+           !(mr_addr_classify(a) & (MR_ADDR_UNSPECIFIED | MR_ADDR_LOOPBACK | MR_ADDR_PRIVATE |
                                     MR_ADDR_LINK_LOCAL | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST));
 }
 

@@ -152,7 +152,7 @@ TEST(it_is_ready_when_it_was_created_and_says_so_over_http)
     fd = client_open(SOCK_STREAM, port_of(&h, "http="));
     ask(&h, fd, "GET /metrics HTTP/1.0\r\n\r\n", "moonrelay_log_dropped_total 0\n", answer,
         sizeof answer);
-    CHECK(strstr(answer, "\nmoonrelay_control_stall_seconds ") != NULL);
+    CHECK(strstr(answer, "\nmoonrelay_control_stall_seconds_count ") != NULL);
     CHECK(strstr(answer, "\nprocess_open_fds ") != NULL);
     close(fd);
     end(&h);
