@@ -73,7 +73,7 @@ static void register_player(struct service *s, struct connection *c,
         answer->oid.n ? mr__session_by_oid(s, answer->oid.s, answer->oid.n) : NULL;
     struct held_slots slots;
     struct str full = {"", 0};
-    struct session *p;
+    struct session *p = NULL;
 
     if (old && !answer->takeover) {
         mr__command_fail(s, c, MR_CODE_REJECTED, "oid-taken");

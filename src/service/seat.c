@@ -128,7 +128,7 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
 {
     struct held_slots slots;
     struct str full = {"", 0};
-    struct seat *seat;
+    struct seat *seat = NULL;
     int rc = mr__slots_take(s, req->grant->slots, req->grant->n_slots, NULL, &slots, &full);
 
     if (rc == -ENOSPC) {
