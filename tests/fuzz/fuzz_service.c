@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The whole service over the real engine without sockets, on a virtual clock, driven by a
+ * program of bytes: connections, any input, registrar datagrams, strangers, policies that
+ * answer at once, later or never, time. It must keep its books whatever happens. Start
+ * reading at step(); to add an action, add a case there.
+ */
+#include "base/alloc.h"
+#include "service/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { CONNS_MAX = 24, PIDS_MAX = 32, OIDS_MAX = 32, PENDING_MAX = 64, ID_MAX = 32, PORTS = 12 };
+
+struct wire {
+    conn_id id; /* 0: closed */
+    bool is_paused;
+    char line[20000]; /* what of a line was sent so far */
+    size_t n;
+};
+
+struct machine {
+    const uint8_t *p, *end;
+    struct settings *settings;
+    struct mr *mr;
+    struct service *service;
+    uint64_t now_ns, random;
+    struct wire wires[CONNS_MAX];
+    char pids[PIDS_MAX][ID_MAX], oids[OIDS_MAX][ID_MAX];
+    unsigned n_pids, n_oids;
+    struct hook_request *pending[PENDING_MAX];
+    unsigned n_pending;
+    uint8_t wanted, waiting; /* bits by hook */
+    struct hook_answer answer;
+    struct hooks hooks;
+};
+
+static void require(int holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+static unsigned take(struct machine *m)
+{
+    return m->p < m->end ? *m->p++ : 0;
+}
+
+/* ---- what the service calls ---------------------------------------------------------------- */
+
+static struct wire *find_wire(struct machine *m, conn_id id)
+{
+    for (unsigned i = 0; i < CONNS_MAX; i++) {
+        if (m->wires[i].id == id) {
+            return &m->wires[i];
+        }
+    }
+    abort();
+}
+
+/* Every line begins with a word that a client knows. */
+static void check_line(struct machine *m, const char *line, size_t n)
+{
+    static const char *const words[] = {"set-oid ", "set-pid ", "connect ", "connect-relay ",
+                                        "echo ",    "error ",   "limit ",   "notice ",
+                                        ".",        "!"};
+    bool is_known = false;
+
+    for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) {
+        is_known = is_known || (n >= strlen(words[i]) && !memcmp(line, words[i], strlen(words[i])));
+    }
+    require(is_known);
+    if (n > 8 && n - 8 < ID_MAX && !memcmp(line, "set-oid ", 8)) {
+        snprintf(m->oids[m->n_oids++ % OIDS_MAX], ID_MAX, "%.*s", (int)(n - 8), line + 8);
+    }
+    if (n > 8 && n - 8 < ID_MAX && !memcmp(line, "set-pid ", 8)) {
+        snprintf(m->pids[m->n_pids++ % PIDS_MAX], ID_MAX, "%.*s", (int)(n - 8), line + 8);
+    }
+}
+
+static void on_send(void *user, conn_id id, const char *data, size_t n)
+{
+    struct wire *w = find_wire(user, id);
+
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] == '\n') {
+            check_line(user, w->line, w->n);
+            w->n = 0;
+        } else {
+            require(w->n < sizeof w->line);
+            w->line[w->n++] = data[i];
+        }
+    }
+}
+
+static void on_close(void *user, conn_id id)
+{
+    find_wire(user, id)->id = 0;
+}
+
+static void on_pause(void *user, conn_id id, bool is_paused)
+{
+    struct wire *w = find_wire(user, id);
+
+    require(w->is_paused != is_paused);
+    w->is_paused = is_paused;
+}
+
+static void on_reply(void *user, const struct mr_addr *to, const struct mr_addr *local,
+                     const char *data, size_t n)
+{
+    (void)user;
+    (void)local;
+    require(to->port >= 1024);
+    require((n == 2 && !memcmp(data, "OK", 2)) ||
+            (n == 17 && !memcmp(data, "Unknown host pid!", 17)));
+}
+
+static void on_random(void *user, void *buf, size_t n)
+{
+    struct machine *m = user;
+
+    for (size_t i = 0; i < n; i++) {
+        m->random = m->random * 6364136223846793005u + 1442695040888963407u;
+        ((unsigned char *)buf)[i] = (unsigned char)(m->random >> 56);
+    }
+}
+
+static bool hooks_want(void *self, enum hook hook)
+{
+    return ((struct machine *)self)->wanted >> hook & 1;
+}
+
+static void hooks_ask(void *self, struct hook_request *req, const struct hook_event *ev)
+{
+    struct machine *m = self;
+
+    if (m->waiting >> ev->hook & 1 && m->n_pending < PENDING_MAX) {
+        m->pending[m->n_pending++] = req;
+    } else {
+        req->done(req, &m->answer);
+    }
+}
+
+static void hooks_cancel(void *self, struct hook_request *req)
+{
+    struct machine *m = self;
+
+    for (unsigned i = 0; i < m->n_pending; i++) {
+        if (m->pending[i] == req) {
+            m->pending[i] = m->pending[--m->n_pending];
+            return;
+        }
+    }
+    abort();
+}
+
+static void hooks_tell(void *self, const struct hook_event *ev)
+{
+    (void)self;
+    require(ev->relay && ev->relay->text[0]);
+}
+
+static uint64_t clock_ns(void *user)
+{
+    return ((struct machine *)user)->now_ns;
+}
+
+/* ---- actions ------------------------------------------------------------------------------- */
+
+/* Few addresses, so that they meet. */
+static struct mr_addr take_addr(struct machine *m)
+{
+    unsigned b = take(m);
+    struct mr_addr a = {.ip = {10, 0, 0, (uint8_t)(1 + b % 4)}, .family = 4};
+
+    a.port = (uint16_t)(b & 0x80 ? 53 : 6000 + (b >> 2) % 4);
+    if ((b & 0x70) == 0x70) { /* what nobody may be */
+        a.ip[0] = b & 1 ? 224 : 0;
+    }
+    return a;
+}
+
+static void accept_one(struct machine *m)
+{
+    struct mr_addr peer = take_addr(m), local = {.ip = {192, 0, 2, 1}, .port = 8890, .family = 4};
+
+    for (unsigned i = 0; i < CONNS_MAX; i++) {
+        if (m->wires[i].id == 0) {
+            conn_id id = mr__service_accept(m->service, &peer, &local, m->now_ns);
+            m->wires[i].id = id;
+            m->wires[i].is_paused = false;
+            m->wires[i].n = 0;
+            return;
+        }
+    }
+}
+
+/* A command with ids that exist, or the program's own bytes. */
+static void input_one(struct machine *m, conn_id id)
+{
+    static const char *const commands[] = {"register-host\n",
+                                           "connect %s\n",
+                                           "connect-relay %s\n",
+                                           "connect-relay?7 %s a=b\n",
+                                           "connect %s",
+                                           "echo x\r\n",
+                                           "register-host x=y\nconnect-relay %s\n"};
+    unsigned b = take(m);
+    char line[512];
+
+    if (b & 0x80) {
+        size_t n = take(m) % 64u;
+        n = n < (size_t)(m->end - m->p) ? n : (size_t)(m->end - m->p);
+        mr__service_input(m->service, id, m->p, n, m->now_ns);
+        m->p += n;
+    } else if (b == 0x7f) {
+        static char flood[40000];
+        memset(flood, 'x', sizeof flood);
+        mr__service_input(m->service, id, flood, sizeof flood, m->now_ns);
+    } else {
+        const char *text = commands[b % 7];
+        const char *oid = m->oids[(b >> 3) % OIDS_MAX], *hole = strstr(text, "%s");
+        int n =
+            hole ? snprintf(line, sizeof line, "%.*s%s%s", (int)(hole - text), text, oid, hole + 2)
+                 : snprintf(line, sizeof line, "%s", text);
+        mr__service_input(m->service, id, line, (size_t)n, m->now_ns);
+    }
+}
+
+static void registrar_one(struct machine *m)
+{
+    struct mr_addr from = take_addr(m), local = {.ip = {192, 0, 2, 1}, .port = 8809, .family = 4};
+    const char *pid = m->pids[take(m) % PIDS_MAX];
+
+    mr__service_registrar(m->service, &from, &local, pid, strlen(pid), m->now_ns);
+}
+
+static void inject_one(struct machine *m)
+{
+    struct mr_addr from = take_addr(m);
+    unsigned b = take(m);
+
+    require(mr_inject(m->mr, b % PORTS, &from, "0123456789abcdef", b >> 4) == 0);
+}
+
+static void answer_one(struct machine *m)
+{
+    if (m->n_pending > 0) {
+        unsigned i = take(m) % m->n_pending;
+        struct hook_request *req = m->pending[i];
+        m->pending[i] = m->pending[--m->n_pending];
+        req->done(req, &m->answer);
+    }
+}
+
+/* How policies answer from now on. */
+static void set_policy(struct machine *m)
+{
+    static const struct hook_slot slots[] = {{{"a/b", 3}, 2}, {{"c", 1}, 1}};
+    static const struct hook_pair tags[] = {{{"k", 1}, {"v", 1}}, {{"e", 1}, {NULL, 0}}};
+    unsigned b = take(m);
+
+    m->wanted = (uint8_t)take(m);
+    m->waiting = (uint8_t)take(m);
+    m->answer = (struct hook_answer){.outcome = (enum hook_outcome)(b % 5)};
+    strcpy(m->answer.reason, m->answer.outcome == MR_HOOK_REFUSE ? "no" : "");
+    if (m->answer.outcome == MR_HOOK_ADMIT) {
+        m->answer.slots = slots;
+        m->answer.n_slots = b >> 3 & 1 ? 2 : 0;
+        m->answer.tags = (struct hook_map){tags, b >> 4 & 1 ? 2 : 0};
+        m->answer.via = (enum hook_via)(b % 3);
+        m->answer.takeover = b >> 5 & 1;
+        m->answer.oid =
+            b >> 6 & 1 ? (struct str){m->oids[0], strlen(m->oids[0])} : (struct str){NULL, 0};
+        m->answer.spec.has_ttl = b >> 7 & 1;
+        m->answer.spec.ttl_ns = 1000000000;
+    }
+    mr__service_set_hooks(m->service, &m->hooks);
+}
+
+static void poll_engine(struct machine *m)
+{
+    struct mr_event events[16];
+    int n;
+
+    do {
+        n = mr_poll(m->mr, events, 16);
+        require(n >= 0);
+        for (int i = 0; i < n; i++) {
+            mr__service_engine_event(m->service, &events[i], m->now_ns);
+        }
+    } while (n == 16);
+}
+
+static void step(struct machine *m)
+{
+    unsigned b = take(m);
+    struct wire *w = &m->wires[(b >> 3) % CONNS_MAX];
+
+    switch (b & 7) {
+    case 0:
+        accept_one(m);
+        break;
+    case 1:
+        if (w->id && !w->is_paused) {
+            input_one(m, w->id);
+        }
+        break;
+    case 2:
+        if (w->id) {
+            conn_id id = w->id;
+            if (take(m) & 1) {
+                mr__service_eof(m->service, id, m->now_ns);
+            } else {
+                w->id = 0;
+                mr__service_closed(m->service, id, MR_CONN_RESET, m->now_ns);
+            }
+        }
+        break;
+    case 3:
+        registrar_one(m);
+        break;
+    case 4:
+        inject_one(m);
+        break;
+    case 5:
+        m->now_ns += (uint64_t)take(m) * 20000000;
+        poll_engine(m);
+        mr__service_tick(m->service, m->now_ns);
+        break;
+    case 6:
+        answer_one(m);
+        break;
+    case 7:
+        set_policy(m);
+        break;
+    }
+}
+
+/* ---- books --------------------------------------------------------------------------------- */
+
+static double metric(const char *page, const char *name)
+{
+    const char *at = strstr(page, name);
+
+    require(at != NULL);
+    return strtod(at + strlen(name), NULL);
+}
+
+static void check_books(struct machine *m)
+{
+    struct mr_stats st;
+    uint64_t sum = 0;
+    char *page = mr__service_metrics(m->service, NULL, m->now_ns);
+
+    require(page != NULL && mr_get_stats(m->mr, &st, sizeof st) == 0);
+    for (unsigned v = 0; v < MR_VERDICT_COUNT; v++) {
+        sum += st.verdicts[v];
+    }
+    require(st.received == sum + st.held);
+    require(metric(page, "moonrelay_ports{state=\"free\"} ") +
+                metric(page, "moonrelay_ports{state=\"quarantined\"} ") +
+                metric(page, "moonrelay_ports{state=\"used\"} ") ==
+            PORTS);
+    require(metric(page, "\nnoray_relay_count ") ==
+            metric(page, "moonrelay_ports{state=\"used\"} "));
+    double conns = 0;
+    for (unsigned i = 0; i < CONNS_MAX; i++) {
+        conns += m->wires[i].id != 0;
+    }
+    require(metric(page, "\nnoray_tcp_connections ") == conns);
+    if (conns == 0) {
+        require(metric(page, "\nnoray_active_hosts ") == 0);
+    }
+    mr__free(page);
+}
+
+static void open_machine(struct machine *m)
+{
+    static const char *const settings[][2] = {{"udp_relay_ports", "50000+11"},
+                                              {"udp_relay_timeout", "2s"},
+                                              {"oid_length", "2"},
+                                              {"oid_charset", "abcd"},
+                                              {"pid_length", "20"},
+                                              {"max_connections", "20"},
+                                              {"udp_relay_max_individual_traffic", "100"},
+                                              {"max_sessions_per_connection", "4"}};
+    struct mr_options o;
+    struct port_report report;
+
+    m->settings = mr__settings_create();
+    require(m->settings != NULL);
+    for (unsigned i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        require(mr__settings_offer(m->settings, MR_SETTING_CONFIG, settings[i][0], settings[i][1],
+                                   strlen(settings[i][1]), NULL) == 0);
+    }
+    require(mr__settings_resolve(m->settings) == 0);
+    mr_options_init(&o, sizeof o);
+    o.workers = 0;
+    o.io = MR_IO_NONE;
+    o.max_ports = 64;
+    o.hold.flows = 64;
+    o.hold.memory_bytes = 65536;
+    o.limits.idle_ns = 2000000000;
+    o.limits.relay_bytes_per_s = 100;
+    o.clock_ns = clock_ns;
+    o.clock_user = m;
+    require(mr_create(&m->mr, &o) == 0);
+    m->hooks = (struct hooks){m, hooks_want, hooks_ask, hooks_cancel, hooks_tell};
+    struct service_options so = {
+        .settings = m->settings,
+        .mr = m->mr,
+        .out = {m, on_send, on_close, on_pause, on_reply, on_random},
+    };
+    require(mr__service_create(&m->service, &so, m->now_ns) == 0);
+    require(mr__service_open_ports(m->service, &report) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct machine machine;
+    struct machine *m = &machine;
+
+    memset(m, 0, sizeof *m);
+    m->p = data;
+    m->end = data + size;
+    m->now_ns = 1000000000;
+    m->random = 1;
+    open_machine(m);
+    while (m->p < m->end) {
+        step(m);
+    }
+    poll_engine(m);
+    check_books(m);
+    mr__service_destroy(m->service);
+    require(m->n_pending == 0);
+    mr_destroy(m->mr);
+    mr__settings_destroy(m->settings);
+    require(mr__alloc_live() == 0);
+    return 0;
+}
