@@ -150,7 +150,9 @@ static void set_session(lua_State *L, enum event_key k, const struct hook_sessio
     key(L, k);
     lua_createtable(L, 0, 9);
     set_id(L, KEY_id, s->id);
-    set_str(L, KEY_oid, s->oid);
+    if (s->oid.n > 0) { /* in register it has none yet */
+        set_str(L, KEY_oid, s->oid);
+    }
     if (s->tcp.family != 0) {
         char buffer[MR_ADDR_TEXT_MAX];
 

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum { DOTENV_MAX = 1 << 20 }; /* a .env above it is no .env */
 
@@ -235,6 +236,10 @@ int mr__startup_load_policies(struct policies **out, const struct startup *s,
         .list = v->policies,
         .config = s->config,
     };
+
+    if (getrandom(&how.seed, sizeof how.seed, GRND_NONBLOCK) < 0) {
+        how.seed = 0; /* math.random is no secret; a start does not wait for entropy */
+    }
     int rc = mr__policies_create(out, &how, &why);
 
     if (rc < 0) {
