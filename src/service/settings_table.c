@@ -416,7 +416,7 @@ const struct setting_row mr__setting_rows[] = {
     {"max_sessions_per_connection", "16", "registrations of one connection", read_count, AT(max_sessions_per_connection), 0, 1, 4096},
     {"commands_per_second", "500", "a client that commands faster is read more slowly", read_count, AT(commands_per_second), LATER, 1, 1000000},
     {"commands_burst", "5000", "commands that may come at once", read_count, AT(commands_burst), LATER, 1, 1000000},
-    {"output_buffer", "64kb", "a connection that leaves more than this unread is closed", read_size32, AT(output_buffer), LATER, KB, GB},
+    {"output_buffer", "64kb", "a connection that leaves more than this unread is closed", read_size32, AT(output_buffer), 0, KB, GB},
     {"failed_oids_per_minute", "60", "wrong ids from one address before answers come late", read_count, AT(failed_oids_per_minute), LATER, 1, 1000000},
     {"registrar_errors_per_second", "10", "answers to unknown ids per address; 0: none", read_count, AT(registrar_errors_per_second), 0, 0, 1000000},
     {"dynamic_per_address", "8", "dynamic relays of one address", read_count, AT(dynamic_per_address), 0, 1, 65536},
@@ -431,10 +431,10 @@ const struct setting_row mr__setting_rows[] = {
     {"allow_peers", "", "comma list of networks served although they are private", read_nets, AT(allow_peers), STRING | LATER, 0, 0},
     {"deny_peers", "", "comma list of networks never served", read_nets, AT(deny_peers), STRING | LATER, 0, 0},
     {"allow_low_ports", "off", "serve players whose UDP port is below 1024", read_bool, AT(allow_low_ports), 0, 0, 0},
-    {"script_cpu", "10ms", "computing time of a hook", read_duration, AT(script_cpu_ns), LATER, SECOND / 1000, 60 * SECOND},
-    {"script_load_cpu", "1s", "computing time of a policy's load", read_duration, AT(script_load_cpu_ns), LATER, SECOND / 1000, 600 * SECOND},
+    {"script_cpu", "10ms", "computing time of a hook", read_duration, AT(script_cpu_ns), 0, SECOND / 1000, 60 * SECOND},
+    {"script_load_cpu", "1s", "computing time of a policy's load", read_duration, AT(script_load_cpu_ns), 0, SECOND / 1000, 600 * SECOND},
     {"script_wait", "2s", "how long a hook may wait", read_duration, AT(script_wait_ns), LATER, SECOND / 1000, 600 * SECOND},
-    {"script_memory", "32mb", "memory of the policies", read_size, AT(script_memory), LATER, MB, 64 * GB},
+    {"script_memory", "32mb", "memory of the policies", read_size, AT(script_memory), 0, MB, 64 * GB},
 };
 /* clang-format on */
 
