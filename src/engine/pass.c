@@ -18,10 +18,7 @@ static struct worker_event *reserve_event(struct worker *w, enum worker_event_ty
     struct worker_event *e = mr__ring_reserve(&w->events);
 
     if (!e) {
-        /* Relaxed: a figure; only we write it. */
-        uint64_t lost = atomic_load_explicit(&w->events_lost, memory_order_relaxed);
-
-        atomic_store_explicit(&w->events_lost, lost + 1, memory_order_relaxed);
+        mr__worker_add(&w->events_lost, 1);
         return NULL;
     }
     e->type = type;
@@ -58,11 +55,8 @@ static void tell_limit(struct worker *w, uint32_t charged, enum mr_limit_kind ki
     e->relay = relay_id(w, charged);
     e->u.limit.kind = kind;
     commit_event(w);
-    if (type == WORKER_LIMIT) {
-        uint64_t hits = atomic_load_explicit(&w->limit_hits[kind], memory_order_relaxed);
-
-        atomic_store_explicit(&w->limit_hits[kind], hits + 1, memory_order_relaxed);
-    }
+    if (type == WORKER_LIMIT)
+        mr__worker_add(&w->limit_hits[kind], 1);
 }
 
 static void on_limit(struct worker *w, const struct plane_out *out)
@@ -205,16 +199,39 @@ static void deal_with(struct worker *w, unsigned i)
         on_limit(w, out);
 }
 
-static void observe(struct worker *w, unsigned n)
+/* Sizes of a batch are few different ones: counted here first, then added. */
+static void observe_sizes(struct worker *w, unsigned n)
 {
-    const struct batch *b = w->batch;
-    uint64_t end_ns = w->config.clock_ns(w->config.clock_user);
+    const struct plane_rx *rx = w->batch->rx;
+    uint8_t counts[MR_HIST_BUCKETS] = {0};
+    uint64_t sum = 0;
+    uint32_t used = 0;
 
+    _Static_assert(BATCH_MAX < 256 && MR_HIST_BUCKETS == 32, "a count fits a byte, a bucket a bit");
     for (unsigned i = 0; i < n; i++) {
-        if (!(b->rx[i].flags & MR__RX_AGAIN))
-            mr__worker_observe(&w->size_bytes, b->rx[i].size, 1);
+        if (!(rx[i].flags & MR__RX_AGAIN)) {
+            unsigned k = mr__worker_bucket(rx[i].size);
+
+            counts[k]++;
+            used |= 1u << k;
+            sum += rx[i].size;
+        }
     }
-    mr__worker_observe(&w->duration_ns, (end_ns - w->now_ns) / n, n);
+    for (; used; used &= used - 1) {
+        unsigned k = (unsigned)__builtin_ctz(used);
+
+        mr__worker_add(&w->size_bytes.counts[k], counts[k]);
+    }
+    mr__worker_add(&w->size_bytes.sum, sum);
+}
+
+static void observe_duration(struct worker *w, unsigned n)
+{
+    uint64_t end_ns = w->config.clock_ns(w->config.clock_user);
+    uint64_t each_ns = (end_ns - w->now_ns) / n;
+
+    mr__worker_add(&w->duration_ns.counts[mr__worker_bucket(each_ns)], n);
+    mr__worker_add(&w->duration_ns.sum, end_ns - w->now_ns);
     w->now_ns = end_ns;
 }
 
@@ -232,7 +249,8 @@ void mr__pass_run(struct worker *w)
     }
     mr__tx_flush(&w->tx, w->config.transport, w->config.sockets, b);
     mr__plane_finish(&w->plane, b->rx, n, b->out);
-    observe(w, n);
+    observe_sizes(w, n);
+    observe_duration(w, n);
     b->n = 0;
     mr__rx_reset(&w->rx);
 }

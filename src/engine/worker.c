@@ -410,15 +410,3 @@ uint64_t mr__worker_timeout_ns(const struct worker *w, uint64_t now_ns)
         timeout_ns = virtual_ns;
     return timeout_ns;
 }
-
-void mr__worker_observe(struct worker_histogram *h, uint64_t value, uint32_t n)
-{
-    unsigned k = value <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(value - 1);
-    _Atomic uint64_t *count = &h->counts[k < MR_HIST_BUCKETS ? k : MR_HIST_BUCKETS - 1];
-
-    /* Load and store instead of an addition: nobody else writes. */
-    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + n,
-                          memory_order_relaxed);
-    atomic_store_explicit(&h->sum, atomic_load_explicit(&h->sum, memory_order_relaxed) + value * n,
-                          memory_order_relaxed);
-}

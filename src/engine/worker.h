@@ -127,7 +127,20 @@ uint64_t mr__worker_timeout_ns(const struct worker *w, uint64_t now_ns);
 /* By control after it has put something into the ring or asked for a barrier. */
 void mr__worker_wake(struct worker *w);
 
-/* One more in a histogram of ours, n times. */
-void mr__worker_observe(struct worker_histogram *h, uint64_t value, uint32_t n);
+/* Adds to a word that only its worker writes: relaxed, and a load and a store instead of
+ * a locked addition. */
+static inline void mr__worker_add(_Atomic uint64_t *word, uint64_t n)
+{
+    atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
+/* The bucket of struct mr_histogram that a value belongs to. */
+static inline unsigned mr__worker_bucket(uint64_t value)
+{
+    unsigned k = value <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(value - 1);
+
+    return k < MR_HIST_BUCKETS ? k : MR_HIST_BUCKETS - 1;
+}
 
 #endif

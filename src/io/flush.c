@@ -74,10 +74,12 @@ void mr__tx_flush(struct tx *tx, const struct transport *transport, const struct
             add_to_group(&g, out->egress, i);
     }
     for (unsigned k = 0; k < g.n; k++) {
-        unsigned n = 0;
+        unsigned n = 0, i = g.first[k];
 
-        for (unsigned i = g.first[k]; i != END; i = g.next[i])
+        do {
             index[n++] = (uint16_t)i;
+            i = g.next[i];
+        } while (i != END);
         transport->send(tx, &sockets[g.egress[k]], batch, index, n);
     }
 }

@@ -5,6 +5,7 @@
  * Start reading at kernel_receive() and kernel_send().
  */
 #include "base/alloc.h"
+#include "io/syscall.h"
 #include "io/transport.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@ struct rx_scratch {
     struct mmsghdr msg[RX_BATCH_MAX];
     struct iovec iov[RX_BATCH_MAX];
     union socket_addr name[RX_BATCH_MAX];
+    socklen_t len;
 };
 
 struct tx_scratch {
@@ -28,7 +30,6 @@ enum {
      * storm of them from holding the thread. */
     EINTR_MAX = 16,
     PATIENCE_MAX = 32,
-    CACHE_LINE = 64,
 };
 
 static const size_t arena_bytes = (size_t)BATCH_MAX * RX_STRIDE;
@@ -66,14 +67,6 @@ void mr__rx_reset(struct rx *rx)
     rx->used = 0;
 }
 
-uint8_t *mr__rx_borrow(struct rx *rx, uint32_t size)
-{
-    uint8_t *data = rx->arena + rx->used;
-
-    rx->used += (size + CACHE_LINE) & ~(uint32_t)(CACHE_LINE - 1);
-    return data;
-}
-
 int mr__tx_init(struct tx *tx)
 {
     tx->scratch = mr__alloc(1, sizeof *tx->scratch);
@@ -95,15 +88,19 @@ void mr__tx_deinit(struct tx *tx)
 
 /* ------------------------------------------------------------------ receiving */
 
-static void append(struct batch *batch, uint8_t *data, size_t real_size, uint32_t port,
-                   const union socket_addr *name)
+static inline void append(struct batch *batch, uint8_t *data, size_t real_size, uint32_t port,
+                          const union socket_addr *name)
 {
     struct plane_rx *in = &batch->rx[batch->n];
 
     mr__socket_addr_read(&in->from, name);
     in->port = port;
-    in->size = real_size > RX_SLOT ? RX_SLOT : (uint32_t)real_size;
-    in->flags = real_size > RX_SLOT ? MR__RX_TRUNCATED : 0;
+    in->size = (uint32_t)real_size;
+    in->flags = 0;
+    if (real_size > RX_SLOT) {
+        in->size = RX_SLOT;
+        in->flags = MR__RX_TRUNCATED;
+    }
     batch->data[batch->n++] = data;
 }
 
@@ -112,45 +109,98 @@ static void append(struct batch *batch, uint8_t *data, size_t real_size, uint32_
  * stays in a few pages. MSG_TRUNC asks for the real length, which tells a cut datagram
  * without the cost of recvmsg.
  */
-static int receive_one(struct rx *rx, struct rx_source *source, struct batch *batch)
+static inline ssize_t read_one(struct rx *rx, const struct rx_source *source)
+{
+    union socket_addr *name = &rx->scratch->name[0];
+    socklen_t *len = &rx->scratch->len;
+
+    *len = sizeof *name;
+    return mr__syscall_recvfrom(source->fd, rx->arena + rx->used, RX_SLOT, MSG_DONTWAIT | MSG_TRUNC,
+                                &name->any, len);
+}
+
+static inline int keep_one(struct rx *rx, const struct rx_source *source, struct batch *batch,
+                           size_t size)
 {
     uint8_t *data = rx->arena + rx->used;
-    union socket_addr name;
 
-    for (unsigned tries = 0; tries < EINTR_MAX; tries++) {
-        socklen_t len = sizeof name;
-        ssize_t n = recvfrom(source->fd, data, RX_SLOT, MSG_DONTWAIT | MSG_TRUNC, &name.any, &len);
-        int err = n < 0 ? errno : 0;
+    append(batch, data, size, source->port, &rx->scratch->name[0]);
+    (void)mr__rx_borrow(rx, batch->rx[batch->n - 1].size);
+    return 1;
+}
 
-        if (n >= 0) {
-            append(batch, data, (size_t)n, source->port, &name);
-            (void)mr__rx_borrow(rx, batch->rx[batch->n - 1].size);
-            return 1;
-        }
-        if (err == EAGAIN)
-            return 0;
-        if (err != EINTR)
-            return -err;
-    }
-    return 0;
+/* Apart, so that the read that succeeds needs no loop. */
+static __attribute__((noinline, cold)) int retry_one(struct rx *rx, const struct rx_source *source,
+                                                     struct batch *batch, ssize_t r)
+{
+    for (unsigned tries = 1; r == -EINTR && tries < EINTR_MAX; tries++)
+        r = read_one(rx, source);
+    if (r >= 0)
+        return keep_one(rx, source, batch, (size_t)r);
+    return r == -EAGAIN || r == -EINTR ? 0 : (int)r;
+}
+
+static int receive_one(struct rx *rx, const struct rx_source *source, struct batch *batch)
+{
+    ssize_t r = read_one(rx, source);
+
+    if (r < 0)
+        return retry_one(rx, source, batch, r);
+    return keep_one(rx, source, batch, (size_t)r);
 }
 
 static int call_recvmmsg(int fd, struct mmsghdr *msg, unsigned n)
 {
     for (unsigned tries = 0; tries < EINTR_MAX; tries++) {
-        int got = recvmmsg(fd, msg, n, MSG_DONTWAIT, NULL);
-        int err = got < 0 ? errno : 0;
+        int got = mr__syscall_recvmmsg(fd, msg, n, MSG_DONTWAIT);
 
-        if (got >= 0)
-            return got;
-        if (err != EINTR)
-            return err == EAGAIN ? 0 : -err;
+        if (got != -EINTR)
+            return got == -EAGAIN ? 0 : got;
     }
     return 0;
 }
 
-static int receive_many(struct rx *rx, struct rx_source *source, struct batch *batch, unsigned n)
+/*
+ * A socket that is readable turn after turn has a queue, or just a steady flow that
+ * we keep up with. Only trying tells: recvmmsg that brings one datagram costs more than
+ * recvfrom (up to a quarter), so each such failure doubles the patience before the
+ * next try, and a full batch makes the next one larger.
+ */
+static int is_single(struct rx_source *source, uint32_t turn)
 {
+    uint32_t since = turn - source->last_turn;
+
+    source->last_turn = turn;
+    if (source->batch > 1)
+        return 0;
+    if (since != 1) {
+        source->streak = 0;
+        return 1;
+    }
+    if (++source->streak <= source->patience)
+        return 1;
+    source->batch = RX_BATCH_FIRST;
+    return 0;
+}
+
+static void learn(struct rx_source *source, unsigned asked, unsigned got)
+{
+    unsigned patience = source->patience * 2u + 1;
+
+    if (got >= asked) {
+        source->patience = 0;
+        source->batch = source->batch * 2 > RX_BATCH_MAX ? RX_BATCH_MAX : source->batch * 2;
+    } else if (got <= 1) {
+        source->patience = patience > PATIENCE_MAX ? PATIENCE_MAX : (uint8_t)patience;
+        source->batch = 1;
+        source->streak = 0;
+    }
+}
+
+static __attribute__((noinline)) int receive_many(struct rx *rx, struct rx_source *source,
+                                                  struct batch *batch)
+{
+    unsigned room = BATCH_MAX - batch->n, n = source->batch < room ? source->batch : room;
     struct rx_scratch *s = rx->scratch;
     uint8_t *data = rx->arena + rx->used;
     int got;
@@ -163,63 +213,25 @@ static int receive_many(struct rx *rx, struct rx_source *source, struct batch *b
     for (int i = 0; i < got; i++) {
         size_t size = s->msg[i].msg_len;
 
-        if (s->msg[i].msg_hdr.msg_flags & MSG_TRUNC)
+        if (__builtin_expect(s->msg[i].msg_hdr.msg_flags & MSG_TRUNC, 0))
             size = RX_SLOT + 1;
-        append(batch, s->iov[i].iov_base, size, source->port, &s->name[i]);
+        append(batch, data + (size_t)i * RX_STRIDE, size, source->port, &s->name[i]);
     }
     if (got > 0) {
         rx->used += (uint32_t)(got - 1) * RX_STRIDE;
         (void)mr__rx_borrow(rx, batch->rx[batch->n - 1].size);
     }
+    learn(source, n, got < 0 ? 0 : (unsigned)got);
     return got;
-}
-
-/*
- * A socket that is readable turn after turn has a queue, or just a steady flow that
- * we keep up with. Only trying tells: recvmmsg that brings one datagram costs more than
- * recvfrom (up to a quarter), so each such failure doubles the patience before the
- * next try, and a full batch makes the next one larger.
- */
-static unsigned choose_batch(struct rx_source *source, uint32_t turn, unsigned room)
-{
-    unsigned batch;
-
-    if (source->batch <= 1) {
-        source->streak = turn - source->last_turn == 1 ? (uint8_t)(source->streak + 1) : 0;
-        if (source->streak > source->patience)
-            source->batch = RX_BATCH_FIRST;
-    }
-    source->last_turn = turn;
-    batch = source->batch ? source->batch : 1;
-    return batch < room ? batch : room;
-}
-
-static void learn(struct rx_source *source, unsigned asked, unsigned got)
-{
-    if (got >= asked) {
-        source->patience = 0;
-        source->batch = source->batch * 2 > RX_BATCH_MAX ? RX_BATCH_MAX : source->batch * 2;
-    } else if (got <= 1) {
-        source->patience =
-            source->patience * 2 + 1 > PATIENCE_MAX ? PATIENCE_MAX : source->patience * 2 + 1;
-        source->batch = 1;
-        source->streak = 0;
-    }
 }
 
 static int kernel_receive(struct rx *rx, struct rx_source *source, struct batch *batch)
 {
-    unsigned want;
-    int got;
-
     if (batch->n == BATCH_MAX)
         return 0;
-    want = choose_batch(source, rx->turn, BATCH_MAX - batch->n);
-    if (want == 1)
+    if (is_single(source, rx->turn))
         return receive_one(rx, source, batch);
-    got = receive_many(rx, source, batch, want);
-    learn(source, want, got < 0 ? 0 : (unsigned)got);
-    return got;
+    return receive_many(rx, source, batch);
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -238,16 +250,13 @@ static void send_one(const struct tx_socket *socket, struct batch *batch, unsign
 {
     union socket_addr name;
     socklen_t len = mr__socket_addr_write(&name, &batch->out[i].to, socket->family);
-    int err = EINTR;
+    ssize_t r = -EINTR;
 
-    for (unsigned tries = 0; err == EINTR && tries < EINTR_MAX; tries++) {
-        ssize_t n =
-            sendto(socket->fd, batch->data[i], batch->rx[i].size, MSG_DONTWAIT, &name.any, len);
-
-        err = n < 0 ? errno : 0;
-    }
-    if (err)
-        batch->out[i].verdict = refusal(err);
+    for (unsigned tries = 0; r == -EINTR && tries < EINTR_MAX; tries++)
+        r = mr__syscall_sendto(socket->fd, batch->data[i], batch->rx[i].size, MSG_DONTWAIT,
+                               &name.any, len);
+    if (r < 0)
+        batch->out[i].verdict = refusal((int)-r);
 }
 
 /*
@@ -266,8 +275,8 @@ static void send_many(struct tx *tx, int fd, struct batch *batch, const uint16_t
     unsigned done = 0, full = 0, interrupted = 0;
 
     while (done < n && full < TX_FULL_MAX) {
-        int sent = sendmmsg(fd, msg + done, n - done, MSG_DONTWAIT);
-        int err = sent < 0 ? errno : 0;
+        int sent = mr__syscall_sendmmsg(fd, msg + done, n - done, MSG_DONTWAIT);
+        int err = sent < 0 ? -sent : 0;
 
         if (err == EINTR && ++interrupted < EINTR_MAX)
             continue;

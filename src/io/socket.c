@@ -111,45 +111,33 @@ int mr__socket_drops(int fd, uint64_t *drops)
     return 0;
 }
 
-socklen_t mr__socket_addr_write(union socket_addr *out, const struct mr_addr *a, uint8_t family)
+socklen_t mr__socket_addr_write_v6(union socket_addr *out, const struct mr_addr *a)
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    static const uint8_t unspecified[4];
 
-    if (family == 4) {
-        out->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(a->port)};
-        memcpy(&out->v4.sin_addr, a->ip, 4);
-        return sizeof out->v4;
-    }
     out->v6 = (struct sockaddr_in6){
         .sin6_family = AF_INET6, .sin6_port = htons(a->port), .sin6_scope_id = a->scope_id};
-    if (a->family == 4) {
-        static const uint8_t unspecified[4];
-
-        /* Bound to all of IPv4 on a dual-stack socket means bound to everything. */
-        if (memcmp(a->ip, unspecified, 4) != 0) {
-            memcpy(out->v6.sin6_addr.s6_addr, mapped, 12);
-            memcpy(out->v6.sin6_addr.s6_addr + 12, a->ip, 4);
-        }
-    } else {
+    if (a->family != 4) {
         memcpy(&out->v6.sin6_addr, a->ip, 16);
+    } else if (memcmp(a->ip, unspecified, 4) != 0) {
+        /* Bound to all of IPv4 on a dual-stack socket means bound to everything: "::". */
+        memcpy(out->v6.sin6_addr.s6_addr, mapped, 12);
+        memcpy(out->v6.sin6_addr.s6_addr + 12, a->ip, 4);
     }
     return sizeof out->v6;
 }
 
-void mr__socket_addr_read(struct mr_addr *out, const union socket_addr *in)
+void mr__socket_addr_read_v6(struct mr_addr *out, const union socket_addr *in)
 {
     *out = (struct mr_addr){0};
-    if (in->any.sa_family == AF_INET) {
-        memcpy(out->ip, &in->v4.sin_addr, 4);
-        out->port = ntohs(in->v4.sin_port);
-        out->family = 4;
-    } else if (in->any.sa_family == AF_INET6) {
-        memcpy(out->ip, &in->v6.sin6_addr, 16);
-        out->port = ntohs(in->v6.sin6_port);
-        out->scope_id = in->v6.sin6_scope_id;
-        out->family = 6;
-        mr_addr_canonicalize(out);
-        if (out->family == 4)
-            out->scope_id = 0;
-    }
+    if (in->any.sa_family != AF_INET6)
+        return;
+    memcpy(out->ip, &in->v6.sin6_addr, 16);
+    out->port = ntohs(in->v6.sin6_port);
+    out->scope_id = in->v6.sin6_scope_id;
+    out->family = 6;
+    mr_addr_canonicalize(out);
+    if (out->family == 4)
+        out->scope_id = 0;
 }

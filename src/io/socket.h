@@ -11,6 +11,7 @@
 
 #include <netinet/in.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* An address as system calls want it. */
@@ -41,11 +42,34 @@ void mr__socket_close(int fd);
 /* How many datagrams the receive buffer has lost since the socket was opened. */
 int mr__socket_drops(int fd, uint64_t *drops);
 
+/* For IPv6 sockets: see below. */
+socklen_t mr__socket_addr_write_v6(union socket_addr *out, const struct mr_addr *a);
+void mr__socket_addr_read_v6(struct mr_addr *out, const union socket_addr *in);
+
 /* Writes the address for a socket of the given family (4, 6) and returns its length.
- * An IPv4 address is mapped for an IPv6 socket. */
-socklen_t mr__socket_addr_write(union socket_addr *out, const struct mr_addr *a, uint8_t family);
+ * An IPv4 address is mapped for an IPv6 socket. Inline, like its counterpart: once a
+ * datagram each. */
+static inline socklen_t mr__socket_addr_write(union socket_addr *out, const struct mr_addr *a,
+                                              uint8_t family)
+{
+    if (family != 4)
+        return mr__socket_addr_write_v6(out, a);
+    out->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(a->port)};
+    memcpy(&out->v4.sin_addr, a->ip, 4);
+    return sizeof out->v4;
+}
 
 /* The canonical address; family 0 for what is neither IPv4 nor IPv6. */
-void mr__socket_addr_read(struct mr_addr *out, const union socket_addr *in);
+static inline void mr__socket_addr_read(struct mr_addr *out, const union socket_addr *in)
+{
+    *out = (struct mr_addr){0};
+    if (in->any.sa_family != AF_INET) {
+        mr__socket_addr_read_v6(out, in);
+        return;
+    }
+    memcpy(out->ip, &in->v4.sin_addr, 4);
+    out->port = ntohs(in->v4.sin_port);
+    out->family = 4;
+}
 
 #endif

@@ -6,9 +6,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct order {
     int err;
@@ -79,75 +82,71 @@ static struct order take(enum fault_call call)
     return order;
 }
 
-/* ISO C has no cast from an object pointer to a function's. */
-static void find_next(const char *name, void *function)
+/* The real one, past our own. */
+static long call(long number, const long *arg)
 {
-    void *found = dlsym(RTLD_NEXT, name);
+    static long (*next)(long, ...);
+    void *found;
 
-    if (!found)
-        abort();
-    memcpy(function, &found, sizeof found);
+    if (!next) {
+        found = dlsym(RTLD_NEXT, "syscall");
+        if (!found)
+            abort();
+        memcpy(&next, &found, sizeof next); /* ISO C has no cast to a function's pointer */
+    }
+    return next(number, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
 }
 
-ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+static int fail(int err)
 {
-    static ssize_t (*next)(int, void *, size_t, int, struct sockaddr *, socklen_t *);
-    struct order order = take(FAULT_RECVFROM);
-    ssize_t got;
-
-    if (!next)
-        find_next("recvfrom", &next);
-    if (order.err) {
-        errno = order.err;
-        return -1;
-    }
-    got = next(fd, buf, n, flags, addr, len);
-    return order.is_truncated && got >= 0 ? (ssize_t)n + 1 : got;
+    errno = err;
+    return -1;
 }
 
-int recvmmsg(int fd, struct mmsghdr *msg, unsigned n, int flags, struct timespec *timeout)
+static long call_single(enum fault_call kind, long number, const long *arg)
 {
-    static int (*next)(int, struct mmsghdr *, unsigned, int, struct timespec *);
-    struct order order = take(FAULT_RECVMMSG);
-    int got;
+    struct order order = take(kind);
+    long r;
 
-    if (!next)
-        find_next("recvmmsg", &next);
-    if (order.err) {
-        errno = order.err;
-        return -1;
-    }
-    got = next(fd, msg, order.limit && order.limit < n ? order.limit : n, flags, timeout);
-    if (order.is_truncated && got > 0)
+    if (order.err)
+        return fail(order.err);
+    r = call(number, arg);
+    return order.is_truncated && r >= 0 ? arg[2] + 1 : r;
+}
+
+static long call_many(enum fault_call kind, long number, long *arg)
+{
+    struct order order = take(kind);
+    struct mmsghdr *msg;
+    long r;
+
+    if (order.err)
+        return fail(order.err);
+    if (order.limit && order.limit < (unsigned long)arg[2])
+        arg[2] = order.limit;
+    r = call(number, arg);
+    memcpy(&msg, &arg[1], sizeof msg);
+    if (order.is_truncated && r > 0)
         msg[0].msg_hdr.msg_flags |= MSG_TRUNC;
-    return got;
+    return r;
 }
 
-ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *addr,
-               socklen_t len)
+long syscall(long number, ...)
 {
-    static ssize_t (*next)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
-    struct order order = take(FAULT_SENDTO);
+    long arg[6];
+    va_list list;
 
-    if (!next)
-        find_next("sendto", &next);
-    if (order.err) {
-        errno = order.err;
-        return -1;
-    }
-    return next(fd, buf, n, flags, addr, len);
-}
-
-int sendmmsg(int fd, struct mmsghdr *msg, unsigned n, int flags)
-{
-    static int (*next)(int, struct mmsghdr *, unsigned, int);
-    struct order order = take(FAULT_SENDMMSG);
-
-    if (!next)
-        find_next("sendmmsg", &next);
-    if (order.err) {
-        errno = order.err;
-        return -1;
-    }
-    return next(fd, msg, order.limit && order.limit < n ? order.limit : n, flags);
+    va_start(list, number);
+    for (unsigned i = 0; i < 6; i++)
+        arg[i] = va_arg(list, long);
+    va_end(list);
+    if (number == SYS_recvfrom)
+        return call_single(FAULT_RECVFROM, number, arg);
+    if (number == SYS_sendto)
+        return call_single(FAULT_SENDTO, number, arg);
+    if (number == SYS_recvmmsg)
+        return call_many(FAULT_RECVMMSG, number, arg);
+    if (number == SYS_sendmmsg)
+        return call_many(FAULT_SENDMMSG, number, arg);
+    return call(number, arg);
 }

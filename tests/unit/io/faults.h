@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * System calls that fail on order. The program's own recvfrom, recvmmsg, sendto and
- * sendmmsg stand before the C library's; each call takes the next order of its kind, or
- * goes to the kernel when there is none. One thread. Start reading at fault_next().
+ * System calls that fail on order. The program's own syscall() stands before the C
+ * library's; each recvfrom, recvmmsg, sendto and sendmmsg made through it (io/syscall.h)
+ * takes the next order of its kind, or goes to the kernel when there is none. One thread. Start
+ * reading at fault_next().
  */
 #ifndef MR_TESTS_IO_FAULTS_H
 #define MR_TESTS_IO_FAULTS_H
