@@ -322,7 +322,9 @@ static void receive(struct worker *w, const uint32_t *ports, unsigned n)
 {
     unsigned failed = 0;
 
-    w->rx.turn++;
+    if (!w->is_partial)
+        w->rx.turn++;
+    w->is_partial = n == POLLER_READY_MAX;
     for (unsigned i = 0; i < n; i++) {
         struct rx_source *source = source_of(w, ports[i]);
 

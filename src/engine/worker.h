@@ -86,6 +86,7 @@ struct worker {
     uint8_t wants_misses;
     uint8_t must_rescan; /* open pairing: a relay came or moved */
     uint8_t must_tell;   /* control has something to read */
+    uint8_t is_partial;  /* more sockets were readable than the last wait could name */
     uint8_t is_threaded;
     uint8_t is_prepared; /* our flag in `asleep` may be up */
     pthread_t thread;

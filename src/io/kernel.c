@@ -166,11 +166,17 @@ static int call_recvmmsg(int fd, struct mmsghdr *msg, unsigned n)
  * recvfrom (up to a quarter), so each such failure doubles the patience before the
  * next try, and a full batch makes the next one larger.
  */
-static int is_single(struct rx_source *source, uint32_t turn)
+static int is_single(struct rx *rx, struct rx_source *source)
 {
-    uint32_t since = turn - source->last_turn;
+    uint32_t since = rx->turn - source->last_turn;
 
-    source->last_turn = turn;
+    if (since == 0) {
+        /* More sockets are readable than one wait can name, and it names them in a circle:
+         * this is where the next round begins. */
+        rx->turn++;
+        since = 1;
+    }
+    source->last_turn = rx->turn;
     if (source->batch > 1)
         return 0;
     if (since != 1) {
@@ -229,7 +235,7 @@ static int kernel_receive(struct rx *rx, struct rx_source *source, struct batch 
 {
     if (batch->n == BATCH_MAX)
         return 0;
-    if (is_single(source, rx->turn))
+    if (is_single(rx, source))
         return receive_one(rx, source, batch);
     return receive_many(rx, source, batch);
 }

@@ -44,7 +44,7 @@ struct rx_scratch;
 struct rx {
     uint8_t *arena;
     uint32_t used; /* bytes of the arena */
-    uint32_t turn; /* counts looks at all sockets (the owner adds 1 before each) */
+    uint32_t turn; /* counts rounds over all readable sockets (the owner adds 1 to begin one) */
     struct rx_scratch *scratch;
 };
 
