@@ -2,18 +2,28 @@
 /*
  * See http.h. The loop and libmicrohttpd meet in drive(): when its epoll descriptor is
  * readable or its timeout is over, it runs.
+ *
+ * We accept, not the library: it takes new connections before it looks at those that have
+ * ended, so that a scraper's last ones count against it; it stays deaf once its limit was
+ * reached; and it spins when no descriptor is left.
  */
 #include "control/http.h"
 
 #include "base/alloc.h"
 #include "io/listener.h"
+#include "io/socket.h"
 
 #include <errno.h>
 #include <microhttpd.h>
 #include <string.h>
 #include <sys/socket.h>
 
-enum { LISTEN_BACKLOG = 64, CONNECTION_MEMORY = 16 * 1024 };
+enum {
+    LISTEN_BACKLOG = 64,
+    CONNECTION_MEMORY = 16 * 1024,
+    ACCEPTS_PER_TURN = 16,
+    BACK_OFF_MS = 100, /* the listener rests when the machine is out of descriptors */
+};
 
 struct client {
     struct client *next, **link;
@@ -23,11 +33,13 @@ struct client {
 };
 
 struct http {
-    uv_poll_t poll;
+    uv_poll_t poll;     /* of libmicrohttpd's epoll descriptor */
+    uv_poll_t incoming; /* of the listener */
     uv_timer_t timer;
     struct http_options opts;
     struct MHD_Daemon *mhd;
-    int listener; /* libmicrohttpd closes it */
+    int listener, reserve;
+    uint64_t resume_at_ms; /* 0: the listener does not rest */
     struct client *oldest, **newest;
     unsigned handles;
 };
@@ -207,17 +219,19 @@ static uint64_t cut_overdue(struct http *h, uint64_t now_ms)
 
 static void on_timer(uv_timer_t *timer);
 
-/* Twice: a daemon that has reached its limit of connections listens again only with the run
- * after the one that closed some, and until then nothing would wake it. */
 static void drive(struct http *h)
 {
     MHD_UNSIGNED_LONG_LONG theirs = 0;
-    uint64_t wait_ms = cut_overdue(h, uv_now(h->opts.loop));
+    uint64_t now_ms = uv_now(h->opts.loop);
+    uint64_t wait_ms = cut_overdue(h, now_ms);
 
-    MHD_run(h->mhd);
     MHD_run(h->mhd);
     if (MHD_get_timeout(h->mhd, &theirs) == MHD_YES && theirs < wait_ms) {
         wait_ms = theirs;
+    }
+    if (h->resume_at_ms > 0) {
+        uint64_t rest_ms = h->resume_at_ms > now_ms ? h->resume_at_ms - now_ms : 0;
+        wait_ms = rest_ms < wait_ms ? rest_ms : wait_ms;
     }
     if (wait_ms == UINT64_MAX) {
         uv_timer_stop(&h->timer);
@@ -226,9 +240,51 @@ static void drive(struct http *h)
     }
 }
 
+/* One new connection. False when there is none or none can be taken now. */
+static bool accept_one(struct http *h)
+{
+    struct mr_addr peer, local;
+    union socket_addr sa;
+    socklen_t len;
+    int fd = mr__listener_accept(h->listener, &peer, &local);
+
+    if (fd == -EMFILE || fd == -ENFILE || fd == -ENOBUFS || fd == -ENOMEM) {
+        if (mr__listener_shed(h->listener, &h->reserve) < 0) {
+            uv_poll_stop(&h->incoming);
+            h->resume_at_ms = uv_now(h->opts.loop) + BACK_OFF_MS;
+            return false;
+        }
+        return true;
+    }
+    if (fd < 0) {
+        return fd != -EAGAIN;
+    }
+    len = mr__socket_addr_write(&sa, &peer, peer.family);
+    (void)MHD_add_connection(h->mhd, fd, &sa.any, len); /* closes it where it says no */
+    return true;
+}
+
+static void on_incoming(uv_poll_t *poll, int status, int events)
+{
+    struct http *h = poll->data;
+
+    (void)status;
+    (void)events;
+    drive(h); /* who has ended makes room first */
+    for (int i = 0; i < ACCEPTS_PER_TURN && accept_one(h); i++) {
+    }
+    drive(h);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
-    drive(timer->data);
+    struct http *h = timer->data;
+
+    if (h->resume_at_ms > 0 && h->resume_at_ms <= uv_now(h->opts.loop)) {
+        h->resume_at_ms = 0;
+        uv_poll_start(&h->incoming, UV_READABLE, on_incoming);
+    }
+    drive(h);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -242,24 +298,17 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 static int start_mhd(struct http *h)
 {
-    unsigned flags = MHD_USE_EPOLL; /* and no thread: we run it */
+    unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET; /* and no thread: we run it */
 
     errno = 0;
-    if (h->opts.local.family == 6) {
-        flags |= MHD_USE_IPv6;
-    }
-    h->mhd = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listener,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MR_HTTP_CONNECTIONS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MR_HTTP_CONNECTIONS_PER_ADDRESS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MR_HTTP_TIMEOUT_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
-    if (!h->mhd) {
-        mr__listener_close(h->listener);
-        return errno ? -errno : -ENOMEM;
-    }
-    return 0;
+    h->mhd =
+        MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_CONNECTION_LIMIT,
+                         (unsigned)MR_HTTP_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                         (unsigned)MR_HTTP_CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+                         (unsigned)MR_HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+    return h->mhd ? 0 : errno ? -errno : -ENOMEM;
 }
 
 int mr__http_open(struct http **out, const struct http_options *opts, struct mr_addr *bound)
@@ -279,24 +328,28 @@ int mr__http_open(struct http **out, const struct http_options *opts, struct mr_
         rc = h->listener;
         goto free_memory;
     }
+    h->reserve = mr__listener_reserve();
     rc = start_mhd(h);
     if (rc < 0) {
-        goto free_memory;
+        goto close_listener;
     }
     info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     rc = info ? uv_poll_init(opts->loop, &h->poll, info->epoll_fd) : -ENOTSUP;
     if (rc < 0) {
         goto stop_mhd;
     }
-    h->poll.data = h;
     uv_timer_init(opts->loop, &h->timer);
-    h->timer.data = h;
-    h->handles = 2;
+    uv_poll_init(opts->loop, &h->incoming, h->listener);
+    h->poll.data = h->incoming.data = h->timer.data = h;
+    h->handles = 3;
     *out = h;
     return 0;
 
 stop_mhd:
     MHD_stop_daemon(h->mhd);
+close_listener:
+    mr__listener_close(h->listener);
+    mr__listener_close(h->reserve);
 free_memory:
     mr__free(h);
     return rc;
@@ -304,7 +357,9 @@ free_memory:
 
 int mr__http_start(struct http *h)
 {
-    return uv_poll_start(&h->poll, UV_READABLE, on_readable);
+    int rc = uv_poll_start(&h->poll, UV_READABLE, on_readable);
+
+    return rc < 0 ? rc : uv_poll_start(&h->incoming, UV_READABLE, on_incoming);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -320,9 +375,13 @@ void mr__http_destroy(struct http *h)
 {
     if (h) {
         uv_poll_stop(&h->poll);
+        uv_poll_stop(&h->incoming);
         uv_timer_stop(&h->timer);
         MHD_stop_daemon(h->mhd);
+        mr__listener_close(h->listener);
+        mr__listener_close(h->reserve);
         uv_close((uv_handle_t *)&h->poll, on_closed);
+        uv_close((uv_handle_t *)&h->incoming, on_closed);
         uv_close((uv_handle_t *)&h->timer, on_closed);
     }
 }

@@ -298,7 +298,7 @@ void mr__banner_ready(const struct banner *b, const struct control_endpoints *at
                       const char *ranges, const char *endpoints)
 {
     char command[MR_ADDR_TEXT_MAX], registrar[MR_ADDR_TEXT_MAX], http[MR_ADDR_TEXT_MAX];
-    size_t cap = strlen(endpoints) + 1024, n;
+    size_t cap = 2 * strlen(endpoints) + 1024, n;
     struct timespec now;
     char *line;
 
@@ -309,9 +309,9 @@ void mr__banner_ready(const struct banner *b, const struct control_endpoints *at
     if (!line) {
         return;
     }
-    if (b->log->format == MR_LOG_TEXT) {
-        n = (size_t)snprintf(line, cap, "ready %s\n", endpoints);
-    } else {
+    n = (size_t)snprintf(line, cap, "ready %s\n", endpoints);
+    if (b->log->format == MR_LOG_JSON) {
+        char *text = mr__strndup(line, n - 1);
         mr_addr_format(&at->command, command, sizeof command);
         mr_addr_format(&at->registrar, registrar, sizeof registrar);
         mr_addr_format(&at->http, http, sizeof http);
@@ -321,7 +321,8 @@ void mr__banner_ready(const struct banner *b, const struct control_endpoints *at
         clock_gettime(CLOCK_REALTIME, &now);
         n = mr__log_format(
             line, cap, MR_LOG_JSON, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
-            MR_LOG_INFO, "server", "ready", fields, sizeof fields / sizeof fields[0]);
+            MR_LOG_INFO, "server", text ? text : "ready", fields, sizeof fields / sizeof fields[0]);
+        mr__free(text);
     }
     b->log->sink(b->log->user, MR_LOG_INFO, line, n);
     mr__free(line);

@@ -137,7 +137,7 @@ TEST(junk_costs_its_own_connection_only)
     set_up(&f);
     ask(&f, "\x16\x03\x01\x02\r\n\r\n");
     ask(&f, "GET\r\n\r\n");
-    ask(&f, "GET /metrics HTTP/1.1\r\n\r\n");
+    ask(&f, "GET /metrics HTTP/1.1\r\n" CLOSE);
     ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
     CHECK(begins("HTTP/1.1 200"));
     tear_down(&f);
@@ -216,6 +216,24 @@ TEST(it_listens_again_after_its_limit_of_connections_was_reached)
     tear_down(&f);
 }
 
+TEST(connections_that_were_reset_do_not_count_against_the_next)
+{
+    struct linger hard = {.l_onoff = 1, .l_linger = 0};
+    struct fixture f;
+
+    set_up(&f);
+    for (int i = 0; i < 5 * MR_HTTP_CONNECTIONS_PER_ADDRESS; i++) {
+        int fd = client_open(&f.at);
+        CHECK_EQ(send(fd, "GET /li", 7, MSG_NOSIGNAL), 7);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+        close(fd);
+    }
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
+    CHECK(begins("HTTP/1.1 200"));
+    tear_down(&f);
+}
+
 TEST(a_port_in_use_is_an_error_that_leaves_nothing)
 {
     struct fixture f;
@@ -234,4 +252,5 @@ TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
           TEST_CASE(readiness_says_what_is_missing), TEST_CASE(junk_costs_its_own_connection_only),
           TEST_CASE(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody),
           TEST_CASE(it_listens_again_after_its_limit_of_connections_was_reached),
+          TEST_CASE(connections_that_were_reset_do_not_count_against_the_next),
           TEST_CASE(a_port_in_use_is_an_error_that_leaves_nothing))
