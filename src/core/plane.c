@@ -5,6 +5,7 @@
  *
  *     1  hash all        -> prefetch the links' slots
  *     2  find all links  -> prefetch the relays' shared lines and counters
+ *        (or senders: a miss waits for the index by address, too)
  *     3  decide in order -> limits, activity, verdict
  *
  * Belongs to one worker's thread; the shared lines belong to all (relaxed atomics,
@@ -201,31 +202,29 @@ HOT enum mr_verdict decide_linked(struct plane *p, struct moment m, const struct
 }
 
 /*
- * No link. Who is it? A known sender's address was compared with our own when it
- * entered, so only a stranger's is here.
+ * No link, but find_sender() has been here. A known sender's address was compared with our own when
+ * it entered, so only a stranger's is here.
  */
 APART enum mr_verdict decide_miss(struct plane *p, struct moment m, const struct plane_rx *rx,
                                   struct plane_out *out)
 {
     const struct relay *port = &p->relays.at[rx->port], *sender;
-    uint32_t charged = mr__relays_find(&p->relays, &rx->from);
 
-    out->charged = charged == MR__NONE ? m.nobody : charged;
-    out->target = port->generation ? rx->port : m.nobody;
-    if (charged == MR__NONE && mr__own_contains(&p->own, &rx->from))
+    if (out->charged == m.nobody && mr__own_contains(&p->own, &rx->from)) {
+        out->is_miss = 0;
         return MR_VERDICT_OWN_ADDRESS;
-    out->is_miss = 1;
+    }
     if (port->port_flags & MR__PORT_OPEN)
         return MR_VERDICT_NEW_FLOW;
     if (!port->generation)
         return MR_VERDICT_UNKNOWN_TARGET;
-    if (charged == MR__NONE)
+    if (out->charged == m.nobody)
         return MR_VERDICT_UNKNOWN_SENDER;
 
-    sender = &p->relays.at[charged];
+    sender = &p->relays.at[out->charged];
     /* A manual relay's peer needs no pair to speak at its own port. */
     if (p->pairing == MR__PAIRING_PAIRED &&
-        !(charged == rx->port && (sender->flags & MR__RELAY_MANUAL) &&
+        !(out->charged == rx->port && (sender->flags & MR__RELAY_MANUAL) &&
           !(rx->flags & MR__RX_INJECTED)))
         return MR_VERDICT_NOT_PAIRED;
     out->is_miss = 0;
@@ -247,10 +246,9 @@ static inline uint64_t home_of(const struct plane *p, const struct plane_rx *rx)
     return mr__hash_addr(&p->links.key, &rx->from, rx->port) & p->links.mask;
 }
 
-/* The datagram's link into out. charged == MR__NONE: none. In a batch, fetches what the
- * decision will read. */
-HOT void find_link(const struct plane *p, const struct plane_rx *rx, uint64_t slot,
-                   struct plane_out *out, const bool is_batch)
+/* The datagram's link into out; false, and out is a miss, when it has none. */
+HOT bool find_link(const struct plane *p, const struct plane_rx *rx, uint64_t slot,
+                   struct plane_out *out)
 {
     const struct link *l = &p->links.slots[slot];
 
@@ -262,34 +260,40 @@ HOT void find_link(const struct plane *p, const struct plane_rx *rx, uint64_t sl
     }
     if (!l->from.family) {
         out->to = (struct mr_addr){0};
-        out->egress = out->charged = out->target = MR__NONE;
-        if (is_batch) {
-            mr__relays_prefetch(&p->relays, &rx->from);
-            __builtin_prefetch(&p->relays.at[rx->port]);
-        }
-        return;
+        out->egress = MR__NONE;
+        out->is_miss = 1;
+        return false;
     }
     out->to = l->to;
     out->egress = l->egress;
     out->charged = l->charged;
     out->target = l->target;
-    if (is_batch) {
-        prefetch_relay(p, l->charged);
-        prefetch_relay(p, l->target);
-    }
+    return true;
 }
 
-/* What find_link() found, or did not. */
+/* Who a datagram without a link is from, and for whom. */
+HOT void find_sender(const struct plane *p, const struct plane_rx *rx, uint64_t hash,
+                     struct plane_out *out)
+{
+    uint32_t sender = mr__relays_find_hashed(&p->relays, &rx->from, hash);
+
+    out->charged = sender == MR__NONE ? p->ports : sender;
+    out->target = p->relays.at[rx->port].generation ? rx->port : p->ports;
+}
+
+/* With links found, or senders. */
 HOT void decide(struct plane *p, struct moment m, const struct plane_rx *rx, struct plane_out *out)
 {
     enum mr_verdict v;
 
-    if (rx->flags & MR__RX_TRUNCATED)
+    if (rx->flags & MR__RX_TRUNCATED) {
         v = MR_VERDICT_TRUNCATED;
-    else if (out->charged != MR__NONE)
+        out->is_miss = 0;
+    } else if (!out->is_miss) {
         v = decide_linked(p, m, rx, out);
-    else
+    } else {
         v = decide_miss(p, m, rx, out);
+    }
     out->verdict = (uint16_t)v;
     if (out->charged == m.nobody)
         out->charged = MR__NONE;
@@ -312,24 +316,51 @@ static struct moment begin(struct plane *p, uint64_t now_ns)
                            .has_global = get(&g->cost) != 0};
 }
 
+/* Stages 2 and 3 of those without a link: they have one fetch more to wait for. */
+APART void find_senders(const struct plane *p, const struct plane_rx *rx, uint32_t n,
+                        const uint64_t *hashes, struct plane_out *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (!out[i].is_miss)
+            continue;
+        find_sender(p, &rx[i], hashes[i], &out[i]);
+        if (out[i].charged < p->ports)
+            __builtin_prefetch(&p->relays.at[out[i].charged]);
+        prefetch_relay(p, out[i].charged);
+        prefetch_relay(p, out[i].target);
+    }
+}
+
 APART void decide_many(struct plane *p, const struct moment *moment, const struct plane_rx *rx,
                        uint32_t n, struct plane_out *out)
 {
     const struct moment m = *moment;
-    uint64_t slots[MR__PLANE_BATCH_MAX], packets = 0, bytes = 0;
+    uint64_t hashes[MR__PLANE_BATCH_MAX], packets = 0, bytes = 0;
+    uint32_t misses = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         uint64_t is_new = !(rx[i].flags & MR__RX_AGAIN);
 
-        slots[i] = home_of(p, &rx[i]);
-        __builtin_prefetch(&p->links.slots[slots[i]]);
+        hashes[i] = home_of(p, &rx[i]);
+        __builtin_prefetch(&p->links.slots[hashes[i]]);
         packets += is_new;
         bytes += is_new * rx[i].size;
     }
     add(&p->totals.received_packets, packets);
     add(&p->totals.received_bytes, bytes);
-    for (uint32_t i = 0; i < n; i++)
-        find_link(p, &rx[i], slots[i], &out[i], true);
+    for (uint32_t i = 0; i < n; i++) {
+        if (find_link(p, &rx[i], hashes[i], &out[i])) {
+            prefetch_relay(p, out[i].charged);
+            prefetch_relay(p, out[i].target);
+        } else {
+            hashes[i] = mr__relays_hash(&p->relays, &rx[i].from);
+            __builtin_prefetch(&p->relays.slots[hashes[i] & p->relays.mask]);
+            __builtin_prefetch(&p->relays.at[rx[i].port]);
+            misses++;
+        }
+    }
+    if (misses)
+        find_senders(p, rx, n, hashes, out);
     for (uint32_t i = 0; i < n; i++)
         decide(p, m, &rx[i], &out[i]);
 }
@@ -343,7 +374,8 @@ APART void decide_one(struct plane *p, const struct moment *m, const struct plan
         add(&p->totals.received_packets, 1);
         add(&p->totals.received_bytes, rx->size);
     }
-    find_link(p, rx, home_of(p, rx), out, false);
+    if (!find_link(p, rx, home_of(p, rx), out))
+        find_sender(p, rx, mr__relays_hash(&p->relays, &rx->from), out);
     decide(p, *m, rx, out);
 }
 

@@ -160,9 +160,7 @@ int mr__relays_move(struct relays *r, uint32_t port, const struct mr_addr *addr)
 
 uint32_t mr__relays_find(const struct relays *r, const struct mr_addr *addr)
 {
-    uint64_t i = probe(r, addr, mr__hash_addr(&r->key, addr, 0));
-
-    return r->slots[i].addr.family ? r->slots[i].head : MR__NONE;
+    return mr__relays_find_hashed(r, addr, mr__relays_hash(r, addr));
 }
 
 uint32_t mr__relays_get(const struct relays *r, mr_relay_id id)

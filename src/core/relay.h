@@ -152,10 +152,24 @@ int mr__relays_move(struct relays *r, uint32_t port, const struct mr_addr *addr)
 
 /* The newest relay of an address, or MR__NONE. addr must be canonical. */
 uint32_t mr__relays_find(const struct relays *r, const struct mr_addr *addr);
-/* Fetches the slot in which mr__relays_find() will begin. */
-static inline void mr__relays_prefetch(const struct relays *r, const struct mr_addr *addr)
+/* mr__relays_find() in two steps, so that other work fits between the fetch of the slot
+ * and its use. */
+static inline uint64_t mr__relays_hash(const struct relays *r, const struct mr_addr *addr)
 {
-    __builtin_prefetch(&r->slots[mr__hash_addr(&r->key, addr, 0) & r->mask]);
+    return mr__hash_addr(&r->key, addr, 0);
+}
+
+static inline uint32_t mr__relays_find_hashed(const struct relays *r, const struct mr_addr *addr,
+                                              uint64_t hash)
+{
+    for (uint64_t i = hash & r->mask;; i = (i + 1) & r->mask) {
+        const struct address_slot *slot = &r->slots[i];
+
+        if (!slot->addr.family)
+            return MR__NONE;
+        if (mr__hash_same_addr(&slot->addr, addr))
+            return slot->head;
+    }
 }
 
 /* The port of a live id, or MR__NONE. */
