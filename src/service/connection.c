@@ -249,6 +249,24 @@ static void run_task(struct service *s, struct task *task)
     run_lines(s, c);
 }
 
+/* Behind a NAT nobody can tell our public address but who set it up, so `connect` through the relay
+ * would name one that reaches nobody. */
+static void warn_of_private_address(struct service *s, const struct connection *c)
+{
+    char text[MR_ADDR_TEXT_MAX];
+    bool is_private = mr_addr_classify(&c->local) & MR_ADDR_PRIVATE;
+    bool from_outside = mr_addr_classify(&c->peer) == 0;
+
+    if (is_private && from_outside && s->public_address.family == 0 && !s->has_warned_private) {
+        s->has_warned_private = true;
+        mr_addr_format_ip(&c->local, text, sizeof text);
+        MR_LOG(s->log, MR_LOG_WARN, "tcp",
+               "players reach us through a NAT: set public_address, or connect through the relay "
+               "tells them a private address",
+               LOG_STR("local", text));
+    }
+}
+
 /* ---- entry points -------------------------------------------------------------------------- */
 
 conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,
@@ -277,6 +295,7 @@ conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,
     c->task.run = run_task;
     mr__table_add(&s->connections, &c->node, id);
     mr__list_push_back(&s->all_connections, &c->link);
+    warn_of_private_address(s, c);
     if (s->n_connections++ >= max) {
         /* Not now: the adapter does not know the connection's id yet. */
         c->is_over_cap = true;

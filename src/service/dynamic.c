@@ -45,7 +45,8 @@ bool mr__dynamic_is_over(const struct service *s, const struct mr_addr *from,
     struct mr_addr net = net_of(from);
     const struct source *source = find(s, &net);
 
-    return (source && source->count >= v->dynamic_per_address) ||
+    return (source && source->count >= v->dynamic_per_address &&
+            !mr__nets_contain(&s->caps_exempt, from)) ||
            target->dynamics_to_me >= v->dynamic_per_target ||
            (s->pool.n_dynamic + 1) * 100 > s->pool.n * v->dynamic_share ||
            mr__pool_free(s) <= FREE_PORTS_FOR_PLAYERS;

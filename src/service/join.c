@@ -110,8 +110,14 @@ static void finish_direct(struct service *s, struct connection *c, struct sessio
     mr__command_succeed(s, c);
 }
 
-/* Where a player reaches our relay ports: the public address, else the one that his TCP connection
- * or his datagram to the registrar reached; of his family in any case. */
+static bool is_one_address(const struct mr_addr *a)
+{
+    return a->family != 0 && !(mr_addr_classify(a) & MR_ADDR_UNSPECIFIED);
+}
+
+/* Where a player reaches our relay ports: the public address, else the only one that they are
+ * bound to, else the one that his TCP connection or his datagram to the registrar reached; of his
+ * family in any case. */
 static struct mr_addr reachable(const struct service *s, const struct session *p, uint16_t port)
 {
     const struct mr_addr *choice = &p->connection->local;
@@ -119,8 +125,10 @@ static struct mr_addr reachable(const struct service *s, const struct session *p
 
     if (s->public_address.family == p->addr.family) {
         choice = &s->public_address;
+    } else if (s->udp_host.family == p->addr.family && is_one_address(&s->udp_host)) {
+        choice = &s->udp_host;
     } else if (choice->family != p->addr.family && p->local.family == p->addr.family &&
-               !(mr_addr_classify(&p->local) & MR_ADDR_UNSPECIFIED)) {
+               is_one_address(&p->local)) {
         choice = &p->local;
     }
     a = *choice;

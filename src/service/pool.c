@@ -258,6 +258,13 @@ int mr__service_open_ports(struct service *s, struct port_report *report)
                LOG_UINT("count", report->asked - report->opened), LOG_STR("first", buf),
                LOG_STR("error", mr_strerror(report->first_error)));
     }
+    if (mr_addr_classify(&s->udp_host) & MR_ADDR_PRIVATE && s->public_address.family == 0) {
+        char buf[MR_ADDR_TEXT_MAX];
+        mr_addr_format_ip(&s->udp_host, buf, sizeof buf);
+        MR_LOG(s->log, MR_LOG_WARN, "relay",
+               "udp_host is a private address and public_address is not set",
+               LOG_STR("udp_host", buf));
+    }
     format_ranges(pool, report->ranges, sizeof report->ranges);
     return 0;
 }

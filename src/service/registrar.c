@@ -30,7 +30,7 @@ static enum registrar_result answer_unknown(struct service *s, const struct mr_a
     if (n != mr__settings_values(s->settings)->pid_length || n < MR_PID_LENGTH_ANSWERED_MIN) {
         return MR_REGISTRAR_SILENT;
     }
-    if (!mr__budget_take(s, from)) {
+    if (!mr__nets_contain(&s->caps_exempt, from) && !mr__budget_take(s, from)) {
         return MR_REGISTRAR_LIMITED;
     }
     reply(s, from, local, "Unknown host pid!");

@@ -115,11 +115,25 @@ static int init_tables(struct service *s)
     return mr__budget_init(s);
 }
 
+/* Texts of settings that are kept parsed; they were checked when they were read. */
+static int read_settings(struct service *s)
+{
+    const struct settings_values *v = mr__settings_values(s->settings);
+    const char *host = v->udp_host, *public = v->public_address;
+
+    if (mr_addr_parse_ip(&s->udp_host, host, strlen(host), NULL) != MR_ADDR_OK) {
+        return -EINVAL;
+    }
+    if (public[0] &&
+        mr_addr_parse_ip(&s->public_address, public, strlen(public), NULL) != MR_ADDR_OK) {
+        return -EINVAL;
+    }
+    return mr__nets_parse(&s->caps_exempt, v->caps_exempt, strlen(v->caps_exempt));
+}
+
 int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns)
 {
     struct service *s = mr__alloc(1, sizeof *s);
-    const struct settings_values *v = mr__settings_values(opts->settings);
-    int rc;
 
     if (!s) {
         return -ENOMEM;
@@ -133,15 +147,9 @@ int mr__service_create(struct service **out, const struct service_options *opts,
     s->next_ping_ns = now_ns;
     init_lists(s);
     mr__pool_init(&s->pool);
-    rc = init_tables(s);
-    /* Both were checked when they were read. */
-    if (rc == 0 && mr_addr_parse_ip(&s->udp_host, v->udp_host, strlen(v->udp_host), NULL) != 0) {
-        rc = -EINVAL;
-    }
-    if (rc == 0 && v->public_address[0] &&
-        mr_addr_parse_ip(&s->public_address, v->public_address, strlen(v->public_address), NULL) !=
-            0) {
-        rc = -EINVAL;
+    int rc = init_tables(s);
+    if (rc == 0) {
+        rc = read_settings(s);
     }
     if (rc < 0) {
         mr__service_destroy(s);
@@ -168,6 +176,7 @@ void mr__service_destroy(struct service *s)
     for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
         mr__table_deinit(t);
     }
+    mr__nets_deinit(&s->caps_exempt);
     mr__free(s->budgets);
     mr__free(s->sources_of_metrics);
     explicit_bzero(s->entropy, sizeof s->entropy);

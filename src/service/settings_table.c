@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "core/address.h"
+#include "service/nets.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -304,47 +305,20 @@ static int read_charset(const struct setting_row *row, const char *text, size_t 
     return keep_text(text, n, field);
 }
 
-/* "10.0.0.0/8" or "2001:db8::/32" or one address. */
-static bool is_net(const char *text, size_t n)
-{
-    struct mr_addr a;
-    uint64_t bits;
-    const char *slash = memchr(text, '/', n);
-    size_t ip_n = slash ? (size_t)(slash - text) : n;
-
-    if (mr_addr_parse_ip(&a, text, ip_n, NULL) != MR_ADDR_OK) {
-        return false;
-    }
-    return !slash ||
-           (parse_count(slash + 1, n - ip_n - 1, &bits) && bits <= (a.family == 4 ? 32u : 128u));
-}
-
 static int read_nets(const struct setting_row *row, const char *text, size_t n, void *field,
                      char *why)
 {
-    size_t start = 0;
+    struct nets nets;
+    int rc = n > LIST_MAX ? -EINVAL : mr__nets_parse(&nets, text, n);
 
     (void)row;
-    if (n > LIST_MAX) {
-        return refuse(why, "expected at most 64 KiB of networks");
+    if (rc == -EINVAL) {
+        return refuse(why, "expected a comma list of networks such as 10.0.0.0/8,2001:db8::/32");
     }
-    while (n > 0 && start <= n) {
-        const char *comma = memchr(text + start, ',', n - start);
-        size_t end = comma ? (size_t)(comma - text) : n;
-        size_t a = start, b = end;
-
-        while (a < b && text[a] == ' ') {
-            a++;
-        }
-        while (b > a && text[b - 1] == ' ') {
-            b--;
-        }
-        if (!is_net(text + a, b - a)) {
-            return refuse(why,
-                          "expected a comma list of networks such as 10.0.0.0/8,2001:db8::/32");
-        }
-        start = end + 1;
+    if (rc < 0) {
+        return rc;
     }
+    mr__nets_deinit(&nets);
     return keep_text(text, n, field);
 }
 
@@ -410,7 +384,7 @@ const struct setting_row mr__setting_rows[] = {
     {"user", "", "user to become once everything is bound", read_text, AT(user), STRING | LATER, 0, 0},
     {"log_format", "text", "text or json", read_format, AT(log_format), 0, 0, 0},
     {"log_addresses", "full", "how players' addresses are logged: full, net (a /64 in IPv6) or none", read_addresses, AT(log_addresses), 0, 0, 0},
-    {"caps_exempt", "", "comma list of networks to which no per-address cap applies", read_nets, AT(caps_exempt), STRING | LATER, 0, 0},
+    {"caps_exempt", "", "comma list of networks to which no per-address cap applies", read_nets, AT(caps_exempt), STRING, 0, 0},
     {"max_connections", "8192", "connections at once", read_count, AT(max_connections), 0, 1, 1000000},
     {"max_connections_per_address", "256", "connections at once from one address", read_count, AT(max_connections_per_address), LATER, 1, 1000000},
     {"max_sessions_per_connection", "16", "registrations of one connection", read_count, AT(max_sessions_per_connection), 0, 1, 4096},

@@ -21,6 +21,7 @@
 
 #include "service/hash.h"
 #include "service/list.h"
+#include "service/nets.h"
 #include "service/service.h"
 #include "service/table.h"
 
@@ -377,6 +378,8 @@ struct service {
 
     struct mr_addr public_address; /* family 0: none */
     struct mr_addr udp_host;
+    struct nets caps_exempt;
+    bool has_warned_private; /* that players reach us at a private address */
 
     struct table connections, sessions, oids, pids, places, slots, makings, sources, knowns;
     struct list all_connections, dead_connections;

@@ -330,6 +330,14 @@ TEST(a_player_is_told_our_address_of_the_family_he_plays_with)
     world_close(w);
 }
 
+TEST(relay_ports_that_are_bound_to_one_address_are_named_by_it)
+{
+    open_pair((const char *[]){"connect=relay", "udp_host=192.0.2.9", NULL});
+    say(&client, "connect", host.oid);
+    CHECK(strncmp(LINE(client), "connect 192.0.2.9:", 18) == 0);
+    world_close(w);
+}
+
 /* ---- policies ------------------------------------------------------------------------------ */
 
 TEST(the_connect_hook_sees_both_and_may_refuse_or_name_another_host)
@@ -562,6 +570,7 @@ TEST_MAIN(
     TEST_CASE(connect_through_the_relay_tells_our_address_and_the_others_port),
     TEST_CASE(players_of_different_families_meet_at_the_relay_and_see_no_address_of_each_other),
     TEST_CASE(a_player_is_told_our_address_of_the_family_he_plays_with),
+    TEST_CASE(relay_ports_that_are_bound_to_one_address_are_named_by_it),
     TEST_CASE(the_connect_hook_sees_both_and_may_refuse_or_name_another_host),
     TEST_CASE(a_policy_may_send_players_directly_where_the_setting_says_relay),
     TEST_CASE(the_create_hook_is_asked_for_each_relay_that_is_missing),

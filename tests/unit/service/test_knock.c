@@ -192,6 +192,7 @@ TEST(dynamic_relays_are_capped_by_share_source_and_target)
         {{"dynamic_per_target=3", "dynamic_share=100", NULL}, 3, false},
         {{"dynamic_per_address=2", "dynamic_share=100", NULL}, 2, true},
         {{"dynamic_share=0", NULL}, 0, false},
+        {{"dynamic_per_address=2", "caps_exempt=203.0.113.0/24", NULL}, 8, true},
     };
 
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
