@@ -313,7 +313,7 @@ struct hook_call {
 static void say_at_hook(lua_State *L, const struct hook_call *c, const char *why)
 {
     lua_Debug ar;
-    char text[SCRIPT_ERROR_MAX];
+    char text[SCRIPT_ERROR_MAX + LUA_IDSIZE + 16];
 
     lua_rawgeti(L, LUA_REGISTRYINDEX, c->policy->hook_refs[c->ev->hook]);
     if (lua_getinfo(L, ">S", &ar) && ar.linedefined > 0) {

@@ -187,21 +187,33 @@ void mr__state_deinit(struct script_state *st)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-void mr__state_line(char *out, size_t cap, const char *text, size_t n)
+/* Appends text[0..n) to out and returns the new length; leaves room for a NUL. */
+static size_t add_line(char *out, size_t len, size_t cap, const char *text, size_t n)
 {
-    size_t len = 0;
-
     for (size_t i = 0; i < n && len + 4 < cap; i++) {
         unsigned char c = (unsigned char)text[i];
 
         if (c == '\n') {
             memcpy(out + len, " | ", 3);
             len += 3;
-        } else if (c == '\t') {
-            continue;
-        } else {
+        } else if (c != '\t') {
             out[len++] = c < 0x20 || c == 0x7f ? '?' : (char)c;
         }
+    }
+    return len;
+}
+
+void mr__state_line(char *out, size_t cap, const char *text, size_t n)
+{
+    size_t len;
+
+    if (n + 4 < cap) {
+        len = add_line(out, 0, cap, text, n);
+    } else {
+        /* What a message is about is at its end, behind the places it came through. */
+        len = add_line(out, 0, cap / 2, text, n);
+        len = add_line(out, len, cap, " ... ", 5);
+        len = add_line(out, len, cap, text + n - (cap / 2 - 16), cap / 2 - 16);
     }
     out[len] = '\0';
 }
@@ -315,8 +327,11 @@ static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failu
         size_t n;
 
         luaL_traceback(L, co, NULL, 0);
-        const char *text = lua_tolstring(L, -1, &n);
-        mr__state_line(failure->traceback, sizeof failure->traceback, text, n);
+        const char *text = lua_tolstring(L, -1, &n), *frames = strchr(text, '\n');
+        if (frames) { /* behind "stack traceback:" */
+            mr__state_line(failure->traceback, sizeof failure->traceback, frames + 1,
+                           n - (size_t)(frames + 1 - text));
+        }
         lua_pop(L, 1);
     }
 }

@@ -63,7 +63,8 @@ int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_n
  * a clock (a system call), so once in a thousand steps is right. */
 void mr__state_charge(lua_State *L);
 
-/* Copies text as one line: LF and tabs become " | ", other control characters "?"; cuts it. */
+/* Copies text as one line: an LF becomes " | ", a tab nothing, other control characters "?"; what
+ * is too long loses its middle. */
 void mr__state_line(char *out, size_t cap, const char *text, size_t n);
 
 #endif

@@ -80,6 +80,7 @@ static const struct {
     {"error('plain')", "p.lua:2: plain"},
     {"error('bare', 0)", "p.lua:1: bare"},
     {"error('two\\nlines\\t\\1')", "two | lines?"},
+    {"error(('x'):rep(1e5) .. ' the end')", " the end\""},
     {"error(nil)", "raised a nil instead of a message"},
     {"error({ code = 5 })", "raised a table instead of a message"},
     {"error(setmetatable({}, { __tostring = function() error('again') end }))",
@@ -207,7 +208,7 @@ TEST(a_failure_names_policy_hook_and_line_and_has_a_traceback)
     CHECK_STR(rig_ask(&rig, &ev), "failed policy-error by p");
     CHECK(strstr(rig.log_text, "policy=p hook=create") != NULL);
     CHECK(strstr(rig.log_text, "p.lua:2: deep") != NULL);
-    CHECK(strstr(rig.log_text, "stack traceback:") != NULL);
+    CHECK(strstr(rig.log_text, "traceback=\"[C]: in function 'error' | ") != NULL);
     CHECK(strstr(rig.log_text, "p.lua:5: in function <") != NULL);
     rig_end(&rig);
 }
