@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -91,7 +92,8 @@ static void fill_standard_streams(void)
 
 /*
  * Ends by _exit(): what has to reach somebody is flushed by then, and taking apart some
- * thousand sockets and a script state is time in which a supervisor waits.
+ * thousand sockets and a script state is time in which a supervisor waits. Under a
+ * sanitizer it is taken apart all the same, because leaks are looked for on the way out.
  */
 static int serve(const struct mr_server_options *opts)
 {
@@ -110,6 +112,11 @@ static int serve(const struct mr_server_options *opts)
         complain("the loop has failed", MR_SERVER_EXIT_FAILED);
     }
     fflush(NULL);
+#ifdef MR_SANITIZED
+    atomic_store(&running, NULL);
+    mr_server_destroy(server);
+    exit(rc < 0 ? MR_SERVER_EXIT_FAILED : MR_SERVER_EXIT_OK);
+#endif
     _exit(rc < 0 ? MR_SERVER_EXIT_FAILED : MR_SERVER_EXIT_OK);
 }
 
