@@ -63,6 +63,12 @@ static struct wire *find_wire(struct machine *m, conn_id id)
     abort();
 }
 
+static void keep_id(char *id, const char *text, size_t n)
+{
+    memcpy(id, text, n);
+    id[n] = '\0';
+}
+
 /* Every line begins with a word that a client knows. */
 static void check_line(struct machine *m, const char *line, size_t n)
 {
@@ -76,10 +82,10 @@ static void check_line(struct machine *m, const char *line, size_t n)
     }
     require(is_known);
     if (n > 8 && n - 8 < ID_MAX && !memcmp(line, "set-oid ", 8)) {
-        snprintf(m->oids[m->n_oids++ % OIDS_MAX], ID_MAX, "%.*s", (int)(n - 8), line + 8);
+        keep_id(m->oids[m->n_oids++ % OIDS_MAX], line + 8, n - 8);
     }
     if (n > 8 && n - 8 < ID_MAX && !memcmp(line, "set-pid ", 8)) {
-        snprintf(m->pids[m->n_pids++ % PIDS_MAX], ID_MAX, "%.*s", (int)(n - 8), line + 8);
+        keep_id(m->pids[m->n_pids++ % PIDS_MAX], line + 8, n - 8);
     }
 }
 

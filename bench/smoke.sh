@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Runs every benchmark for a moment: shows that they still build, run and count right, and
+# nothing about speed. Run it as `scripts/bench smoke`.
+set -euo pipefail
+
+bench=$MR_BINARY_DIR/bench
+
+"$bench/bench_decision" 10 1000
+"$bench/bench_hook" 2000
+"$bench/bench_startup" 2
+"$bench/bench_relay" quick
