@@ -251,20 +251,6 @@ int mr__service_open_ports(struct service *s, struct port_report *report)
     if (report->opened == 0) {
         return report->first_error ? report->first_error : -EINVAL;
     }
-    if (report->first_error) {
-        char buf[MR_ADDR_TEXT_MAX];
-        mr_addr_format(&report->first_failed, buf, sizeof buf);
-        MR_LOG(s->log, MR_LOG_WARN, "relay", "ports cannot be bound and are left out",
-               LOG_UINT("count", report->asked - report->opened), LOG_STR("first", buf),
-               LOG_STR("error", mr_strerror(report->first_error)));
-    }
-    if (mr_addr_classify(&s->udp_host) & MR_ADDR_PRIVATE && s->public_address.family == 0) {
-        char buf[MR_ADDR_TEXT_MAX];
-        mr_addr_format_ip(&s->udp_host, buf, sizeof buf);
-        MR_LOG(s->log, MR_LOG_WARN, "relay",
-               "udp_host is a private address and public_address is not set",
-               LOG_STR("udp_host", buf));
-    }
     format_ranges(pool, report->ranges, sizeof report->ranges);
     return 0;
 }
