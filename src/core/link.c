@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct mr_addr) == 24, "an address is hashed and compared as it lies");
@@ -20,8 +21,11 @@ size_t mr__links_bytes(uint32_t max_links)
 
 void mr__links_init(struct links *l, uint32_t max_links, const struct hash_key *key, void *mem)
 {
-    *l = (struct links){
-        .slots = mem, .mask = mr__hash_slots(max_links) - 1, .max = max_links, .key = *key};
+    *l = (struct links){.slots = mem,
+                        .mask = mr__hash_slots(0) - 1,
+                        .mask_max = mr__hash_slots(max_links) - 1,
+                        .max = max_links,
+                        .key = *key};
 }
 
 static uint64_t home_of(const struct links *l, uint32_t port, const struct mr_addr *from)
@@ -40,6 +44,37 @@ static uint64_t probe(const struct links *l, uint32_t port, const struct mr_addr
     return i;
 }
 
+/* Moves what a search would miss to where the search ends; false when all was well. */
+static bool settle(struct links *l, uint64_t slots)
+{
+    bool has_moved = false;
+
+    for (uint64_t i = 0; i < slots; i++) {
+        uint64_t j = l->slots[i].from.family ? probe(l, l->slots[i].port, &l->slots[i].from) : i;
+
+        if (j != i) {
+            l->slots[j] = l->slots[i];
+            memset(&l->slots[i], 0, sizeof l->slots[i]);
+            has_moved = true;
+        }
+    }
+    return has_moved;
+}
+
+/*
+ * Twice as many slots, in place: the memory for the largest table is there from the
+ * start, but a table only touches what its links need, and a few links spread over
+ * megabytes would cost a page each. A move may open a gap before links that were placed
+ * already, so it is repeated until nothing moves; as every move brings a link nearer to
+ * its home that ends, after two or three passes.
+ */
+static void grow(struct links *l)
+{
+    l->mask = 2 * l->mask + 1;
+    while (settle(l, l->mask + 1))
+        ;
+}
+
 int mr__links_set(struct links *l, const struct link *link)
 {
     struct link *slot = &l->slots[probe(l, link->port, &link->from)];
@@ -51,6 +86,8 @@ int mr__links_set(struct links *l, const struct link *link)
         l->used++;
     }
     *slot = *link;
+    if (mr__hash_slots(l->used) > l->mask + 1 && l->mask < l->mask_max)
+        grow(l);
     return 0;
 }
 

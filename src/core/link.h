@@ -28,7 +28,8 @@ struct link {
 
 struct links {
     struct link *slots;
-    uint64_t mask;
+    uint64_t mask;     /* slots - 1: grows with the links ... */
+    uint64_t mask_max; /* ... up to what there is memory for */
     uint32_t used;
     uint32_t max;
     struct hash_key key;

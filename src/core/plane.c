@@ -476,6 +476,14 @@ void mr__plane_sum(const struct plane *p, uint32_t port, struct relay_sum *sum)
 
 /* ---- commands ---------------------------------------------------------------------- */
 
+/* Written only where something is: a replica that never saw the relay's traffic then
+ * needs no memory for its counters. */
+static void clear(_Atomic uint64_t *word)
+{
+    if (get(word))
+        atomic_store_explicit(word, 0, memory_order_relaxed);
+}
+
 int mr__plane_add(struct plane *p, uint32_t port, uint32_t generation, const struct mr_addr *addr,
                   uint32_t flags, uint32_t egress)
 {
@@ -484,11 +492,11 @@ int mr__plane_add(struct plane *p, uint32_t port, uint32_t generation, const str
     if (rc == 0) {
         struct relay_counts *c = &p->counts[port];
 
-        atomic_store_explicit(&c->packets_in, 0, memory_order_relaxed);
-        atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
-        atomic_store_explicit(&c->packets_out, 0, memory_order_relaxed);
-        atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->drops[port], 0, memory_order_relaxed);
+        clear(&c->packets_in);
+        clear(&c->bytes_in);
+        clear(&c->packets_out);
+        clear(&c->bytes_out);
+        clear(&p->drops[port]);
     }
     return rc;
 }

@@ -186,11 +186,28 @@ static uint64_t end_of(uint64_t now_ns, uint64_t duration_ns)
     return __builtin_add_overflow(now_ns, duration_ns, &end) ? UINT64_MAX : end;
 }
 
-void mr__relay_shared_adjust(struct relay_shared *s, struct relay_limits *l,
-                             const struct relay_setup *setup)
+/* Few relays have a policy's limits: the line of one that has none is neither read nor
+ * written, so that its page need not exist. What a former relay left there goes when
+ * limits are set first. */
+static uint32_t set_policy(struct relay_limits *l, const struct relay_setup *setup, bool is_first)
+{
+    if (!setup->pps.cost && !setup->max_bytes)
+        return 0;
+    set(&l->pps_cost, setup->pps.cost);
+    set(&l->pps_burst_ns, setup->pps.burst_ns);
+    set(&l->max_bytes, setup->max_bytes);
+    if (is_first) {
+        set(&l->pps_tat_ns, 0);
+        set(&l->bytes, 0);
+    }
+    return MR__SHARED_LIMITS;
+}
+
+static void set_parameters(struct relay_shared *s, struct relay_limits *l,
+                           const struct relay_setup *setup, bool is_first)
 {
     uint64_t step_ns = setup->timeout_ns / ACTIVITY_STEPS;
-    bool has_limits = setup->pps.cost || setup->max_bytes;
+    uint32_t flags = setup->is_manual ? MR__SHARED_MANUAL : 0;
 
     set(&s->life_end_ns, setup->duration_ns ? end_of(setup->now_ns, setup->duration_ns) : 0);
     set(&s->cost, setup->bandwidth.cost);
@@ -198,25 +215,26 @@ void mr__relay_shared_adjust(struct relay_shared *s, struct relay_limits *l,
     if (step_ns > ACTIVITY_STEP_MAX_NS)
         step_ns = ACTIVITY_STEP_MAX_NS;
     atomic_store_explicit(&s->activity_step_ns, (uint32_t)step_ns, memory_order_relaxed);
-    set(&l->pps_cost, setup->pps.cost);
-    set(&l->pps_burst_ns, setup->pps.burst_ns);
-    set(&l->max_bytes, setup->max_bytes);
-    atomic_store_explicit(&s->flags,
-                          (setup->is_manual ? MR__SHARED_MANUAL : 0u) |
-                              (has_limits ? MR__SHARED_LIMITS : 0u),
-                          memory_order_relaxed);
+    flags |= set_policy(l, setup, is_first);
+    atomic_store_explicit(&s->flags, flags, memory_order_relaxed);
+}
+
+void mr__relay_shared_adjust(struct relay_shared *s, struct relay_limits *l,
+                             const struct relay_setup *setup)
+{
+    uint32_t flags = atomic_load_explicit(&s->flags, memory_order_relaxed);
+
+    set_parameters(s, l, setup, !(flags & MR__SHARED_LIMITS));
 }
 
 void mr__relay_shared_init(struct relay_shared *s, struct relay_limits *l,
                            const struct relay_setup *setup)
 {
-    mr__relay_shared_adjust(s, l, setup);
+    set_parameters(s, l, setup, true);
     set(&s->tat_ns, 0);
     set(&s->activity_ns, setup->now_ns);
     set(&s->lifetime_bytes, 0);
     set(&s->share, 0);
-    set(&l->pps_tat_ns, 0);
-    set(&l->bytes, 0);
 }
 
 void mr__relay_shared_renew(struct relay_shared *s, uint64_t now_ns, uint64_t duration_ns)

@@ -216,7 +216,10 @@ static void add_relay(struct worker *w, const struct command *c)
 
     assert(r == 0); /* control's own tables took it */
     (void)r;
-    w->told[c->port] = (struct limit_told){{0}};
+    for (unsigned k = 0; k < 4; k++) {
+        if (w->told[c->port].at_ms[k]) /* or the page need not exist */
+            w->told[c->port].at_ms[k] = 0;
+    }
     w->must_rescan = w->plane.pairing == MR__PAIRING_OPEN;
 }
 

@@ -67,7 +67,7 @@ static void run(const struct hash_key *key)
     void *mem = bed_map(bytes);
 
     mr__links_init(&l, MAX_LINKS, key, mem);
-    CHECK_GE(l.mask + 1, 2u * MAX_LINKS);
+    CHECK_GE(l.mask_max + 1, 2u * MAX_LINKS);
     for (int round = 0; round < ROUNDS; round++) {
         change(&l, &m);
         if (round % 16 == 0)
@@ -76,7 +76,7 @@ static void run(const struct hash_key *key)
     for (uint32_t i = 0; i < m.n; i++)
         CHECK_EQ(mr__links_remove(&l, m.links[i].port, &m.links[i].from), 0);
     CHECK_EQ(l.used, 0u);
-    for (uint64_t i = 0; i <= l.mask; i++)
+    for (uint64_t i = 0; i <= l.mask_max; i++)
         CHECK_EQ(l.slots[i].from.family, 0);
     mr__unmap(mem, bytes);
 }
@@ -124,6 +124,47 @@ TEST(port_and_every_part_of_the_address_make_the_key)
     mr__unmap(mem, bytes);
 }
 
+static void fill_and_check(const struct hash_key *key, unsigned n)
+{
+    size_t bytes = mr__links_bytes(n);
+    void *mem = bed_map(bytes);
+    struct links l;
+    unsigned grown = 0;
+
+    mr__links_init(&l, n, key, mem);
+    for (unsigned i = 0; i < n; i++) {
+        struct link link = {.from = peer(i), .port = i % 3, .egress = i};
+        uint64_t mask = l.mask;
+
+        CHECK_EQ(mr__links_set(&l, &link), 0);
+        if (l.mask == mask && i < n - 1)
+            continue;
+        grown += l.mask != mask;
+        for (unsigned k = 0; k <= i; k++) {
+            struct mr_addr from = peer(k);
+            const struct link *found = mr__links_find(&l, k % 3, &from);
+
+            REQUIRE(found && found->egress == k);
+        }
+    }
+    CHECK_GE(grown, 3);
+    CHECK_EQ(l.used, n);
+    CHECK_LE(l.mask, l.mask_max);
+    mr__unmap(mem, bytes);
+}
+
+TEST(a_table_that_grows_keeps_every_link)
+{
+    struct hash_key bad = {{0}};
+
+    for (unsigned round = 0; round < 100; round++) {
+        struct hash_key key = random_key();
+
+        fill_and_check(&key, 40 + (unsigned)test_random_below(1000));
+    }
+    fill_and_check(&bad, 300);
+}
+
 /* Sequential addresses are what a LAN or a school sends from. */
 TEST(the_hash_spreads_neighbours_so_that_searches_stay_short)
 {
@@ -149,7 +190,8 @@ TEST(the_hash_spreads_neighbours_so_that_searches_stay_short)
     mr__unmap(mem, bytes);
 }
 
-TEST_MAIN(TEST_CASE(random_sets_and_removes_leave_what_a_list_would_have),
+TEST_MAIN(TEST_CASE(a_table_that_grows_keeps_every_link),
+          TEST_CASE(random_sets_and_removes_leave_what_a_list_would_have),
           TEST_CASE(links_that_all_hash_to_one_place_are_still_found_and_removed),
           TEST_CASE(port_and_every_part_of_the_address_make_the_key),
           TEST_CASE(the_hash_spreads_neighbours_so_that_searches_stay_short))
