@@ -21,22 +21,26 @@
 #include <time.h>
 
 enum {
-    /* Instructions between two looks at the clock: about 10 us in the interpreter, so the clock
-     * (200 to 800 ns, it is a system call) costs some percent of a long hook and a short one
-     * never reads it. */
-    COUNT_STEP = 1000,
+    /* Instructions between two looks at the clock: 1 to 2 us in the interpreter. Few, because one
+     * of them may be a call of C that takes milliseconds (table.insert into a million items). */
+    COUNT_STEP = 100,
+    /* An allocation from which on the next instruction looks at the clock: what makes strings of
+     * megabytes takes milliseconds an instruction. */
+    LARGE_BYTES = 64 * 1024,
     SMALL_BYTES = 2 << 20,
 };
 
 static const uint64_t NS_PER_S = 1000000000;
 
-static uint64_t thread_cpu_ns(void)
+static uint64_t clock_ns(clockid_t id)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(id, &t);
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
+
+static void on_count(lua_State *L, lua_Debug *ar);
 
 /* ---- memory ----------------------------------------------------------------------------------
  * We count for LuaJIT's own allocator instead of bringing one: on machines with more than 47 bits
@@ -50,6 +54,11 @@ static void *count_alloc(void *user, void *p, size_t old_n, size_t n)
     if (n > old_n && (n - old_n > st->cap_bytes || st->used_bytes > st->cap_bytes - (n - old_n))) {
         st->was_refused = true;
         return NULL;
+    }
+    if (n >= LARGE_BYTES && st->budget.is_running && !st->budget.is_over) {
+        /* Only stores a count, so it is safe in the middle of an instruction. */
+        lua_sethook(st->L, on_count, LUA_MASKCOUNT, 1);
+        st->is_hurried = true;
     }
     q = st->base_alloc(st->base_alloc_user, p, old_n, n);
     if (q || n == 0) {
@@ -102,23 +111,35 @@ struct script_state *mr__state_of(lua_State *L)
 
 /* ---- budget ---------------------------------------------------------------------------------- */
 
-static bool is_spent(struct script_state *st)
+/*
+ * Whether the running call has had its CPU time. The thread's CPU clock is a system call
+ * (200 to 800 ns), the monotonic clock is not (30 ns) and never goes slower: the first
+ * is read only when the second says that the deadline may have come. What was used
+ * before the first reading is taken to be an eighth of the budget.
+ */
+static bool is_spent(struct script_budget *b)
 {
-    if (!st->is_running) {
+    uint64_t now_ns, cpu_ns;
+
+    if (!b->is_running || b->is_over) {
+        return b->is_running;
+    }
+    now_ns = clock_ns(CLOCK_MONOTONIC);
+    if (b->start_ns == 0) {
+        b->start_ns = now_ns;
+        b->look_at_ns = now_ns + b->cpu_ns / 8;
+    }
+    if (now_ns < b->look_at_ns) {
         return false;
     }
-    if (!st->is_over) {
-        uint64_t now_ns = thread_cpu_ns();
-
-        if (st->deadline_ns == 0) {
-            st->deadline_ns = now_ns + st->budget_ns;
-        }
-        st->is_over = now_ns >= st->deadline_ns;
+    cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    if (b->deadline_ns == 0) {
+        b->deadline_ns = cpu_ns + b->cpu_ns - b->cpu_ns / 8;
     }
-    return st->is_over;
+    b->is_over = cpu_ns >= b->deadline_ns;
+    b->look_at_ns = now_ns + (b->is_over ? 0 : b->deadline_ns - cpu_ns);
+    return b->is_over;
 }
-
-static void on_count(lua_State *L, lua_Debug *ar);
 
 /* From here on every instruction raises, so that a pcall in a loop cannot swallow the error. */
 static void raise_spent(lua_State *L, const char *where, int line)
@@ -127,7 +148,7 @@ static void raise_spent(lua_State *L, const char *where, int line)
     char limit[32];
 
     lua_sethook(L, on_count, LUA_MASKCOUNT, 1);
-    snprintf(limit, sizeof limit, "%.6g", (double)st->budget_ns / 1e6);
+    snprintf(limit, sizeof limit, "%.6g", (double)st->budget.cpu_ns / 1e6);
     if (line > 0) {
         lua_pushfstring(L, "%s:%d: took more than %s ms of CPU time", where, line, limit);
     } else {
@@ -138,15 +159,21 @@ static void raise_spent(lua_State *L, const char *where, int line)
 
 static void on_count(lua_State *L, lua_Debug *ar)
 {
-    if (is_spent(mr__state_of(L))) {
+    struct script_state *st = mr__state_of(L);
+
+    if (is_spent(&st->budget)) {
         lua_getinfo(L, "Sl", ar);
         raise_spent(L, ar->short_src, ar->currentline);
+    }
+    if (st->is_hurried) {
+        st->is_hurried = false;
+        lua_sethook(L, on_count, LUA_MASKCOUNT, COUNT_STEP);
     }
 }
 
 void mr__state_charge(lua_State *L)
 {
-    if (is_spent(mr__state_of(L))) {
+    if (is_spent(&mr__state_of(L)->budget)) {
         lua_Debug ar;
 
         if (lua_getstack(L, 1, &ar) && lua_getinfo(L, "Sl", &ar)) {
@@ -256,7 +283,8 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
                     struct script_failure *failure)
 {
     lua_State *L = st->L;
-    struct script_state outer = *st;
+    struct script_budget outer = st->budget;
+    bool was_busy = st->is_thread_busy;
     int rc;
 
     failure->text[0] = failure->traceback[0] = '\0';
@@ -272,11 +300,8 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
     } else {
         say_value(L, failure);
     }
-    st->budget_ns = outer.budget_ns;
-    st->deadline_ns = outer.deadline_ns;
-    st->is_running = outer.is_running;
-    st->is_over = outer.is_over;
-    st->is_thread_busy = outer.is_thread_busy;
+    st->budget = outer;
+    st->is_thread_busy = was_busy;
     return rc == LUA_ERRMEM ? -ENOMEM : -EINVAL;
 }
 
@@ -318,7 +343,7 @@ static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failu
         say_memory(st, failure);
     } else if (rc == 0) { /* spent its time, and returned before the next instruction */
         snprintf(failure->text, sizeof failure->text, "took more than %.6g ms of CPU time",
-                 (double)st->budget_ns / 1e6);
+                 (double)st->budget.cpu_ns / 1e6);
     } else {
         lua_xmove(co, L, 1);
         say_value(L, failure);
@@ -340,7 +365,8 @@ int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_n
                      struct script_failure *failure)
 {
     struct script_state *st = mr__state_of(L);
-    struct script_state outer = *st;
+    struct script_budget outer = st->budget;
+    bool was_busy = st->is_thread_busy;
     int base = lua_gettop(L) - nargs - 1;
     bool is_kept;
     lua_State *co = take_thread(L, st, &is_kept);
@@ -348,20 +374,15 @@ int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_n
 
     lua_insert(L, base + 1); /* stack: ... co f args */
     lua_xmove(L, co, nargs + 1);
-    /* The clock is read when the first COUNT_STEP instructions are over, so a short hook costs no
-     * system call. */
-    st->budget_ns = budget_ns;
-    st->deadline_ns = 0;
-    st->is_running = true;
-    st->is_over = false;
+    st->budget = (struct script_budget){.cpu_ns = budget_ns, .is_running = true};
     st->is_thread_busy = true;
     rc = lua_resume(co, nargs);
-    st->is_thread_busy = outer.is_thread_busy;
-    if (st->is_over) {
+    st->is_thread_busy = was_busy;
+    if (st->budget.is_over) {
         lua_sethook(L, on_count, LUA_MASKCOUNT, COUNT_STEP);
     }
-    st->is_running = outer.is_running;
-    if (rc == 0 && !st->is_over) {
+    st->budget.is_running = false;
+    if (rc == 0 && !st->budget.is_over) {
         int n = lua_gettop(co);
 
         *n_results = n < max_results ? n : max_results;
@@ -376,8 +397,6 @@ int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_n
         status = -EINVAL;
     }
     lua_remove(L, base + 1);
-    st->budget_ns = outer.budget_ns;
-    st->deadline_ns = outer.deadline_ns;
-    st->is_over = outer.is_over;
+    st->budget = outer;
     return status;
 }

@@ -25,9 +25,15 @@ struct script_state {
     bool was_refused;       /* an allocation, since then */
 
     /* The call that is running; saved and restored around an inner one. */
-    uint64_t budget_ns;
-    uint64_t deadline_ns; /* thread CPU time; 0: not read yet (see mr__state_resume) */
-    bool is_running, is_over;
+    struct script_budget {
+        uint64_t cpu_ns;      /* what it may take */
+        uint64_t start_ns;    /* monotonic, at the first look; 0: none yet */
+        uint64_t deadline_ns; /* thread CPU time; 0: not needed yet */
+        uint64_t look_at_ns;  /* monotonic; the deadline cannot be reached before it */
+        bool is_running, is_over;
+    } budget;
+
+    bool is_hurried; /* the next instruction looks at the clock */
 
     int thread_ref; /* of the coroutine kept for the next call; LUA_NOREF: none */
     bool is_thread_busy;

@@ -54,6 +54,10 @@ static const struct {
     {"return ('x'):rep(1e6):find('[' .. ('y'):rep(1e6) .. ']')", "took more than 10 ms"},
     {"return ('x'):rep(1e4):match(('(x'):rep(40))", "too many captures"},
     {"return ('x'):rep(1e4):match(('x?'):rep(300))", "pattern too complex"},
+    {"local s = ('x'):rep(1e6) s = s .. s .. s .. s while true do local _ = s:upper() end",
+     "took more than 10 ms"},
+    {"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
+     "took more than 10 ms"},
     /* stack */
     {"local function f() return 1 + f() end f()", "stack overflow"},
     {"local function f(...) return f(1, ...) end f()",
@@ -66,8 +70,9 @@ static const struct {
     {"unpack({}, 1, 1e8)", "too many results to unpack"},
     {"return string.byte(('x'):rep(1e6), 1, -1)", "string slice too long|stack overflow"},
     /* memory */
-    {"local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end", "not enough memory"},
-    {"local s = 'x' while true do s = s .. s end", "not enough memory"},
+    {"local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end",
+     "not enough memory|took more than 10 ms"},
+    {"local s = 'x' while true do s = s .. s end", "not enough memory|took more than 10 ms"},
     {"local t = {} for i = 1, 1e9 do t[i] = i end", "not enough memory|took more than 10 ms"},
     {"return ('x'):rep(1e9)", "longer than 1 MiB"},
     {"return string.rep('x', 1/0)", "longer than 1 MiB"},
@@ -75,7 +80,7 @@ static const struct {
      "attempt to concatenate"},
     {"return ('x'):rep(2, ('y'):rep(1e6)) .. ('x'):rep(1e6, 'y')", "longer than 1 MiB"},
     {"pcall(function() local s = 'x' while true do s = s .. s end end) error('went on')",
-     "went on"},
+     "went on|took more than 10 ms"},
     /* errors */
     {"error('plain')", "p.lua:2: plain"},
     {"error('bare', 0)", "p.lua:1: bare"},
