@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -227,6 +228,7 @@ static int open_seats(struct service *s, struct request *r, struct seat **seats,
         is_new[i] = true;
     }
     *failed = r->n_sides;
+    assert(seats[0] && seats[r->n_sides - 1]);
     int rc = mr_pair(s->mr, seats[0]->relay, seats[r->n_sides - 1]->relay);
     if (rc < 0) {
         *why = (struct refusal){.code = MR_CODE_NO_PORTS};
@@ -254,7 +256,7 @@ static void commit(struct service *s, struct connection *c)
         return;
     }
     if (open_seats(s, r, seats, is_new, &failed, &why) < 0) {
-        for (size_t i = 0; i < r->n_sides; i++) {
+        for (size_t i = 0; i < 2; i++) {
             if (is_new[i]) {
                 mr__seat_undo(s, seats[i]);
             }

@@ -153,7 +153,7 @@ static int open_port(struct service *s, const struct mr_addr *local, struct port
                         ? MR_PORT_DUAL_STACK
                         : 0;
     uint32_t asked = mr__settings_values(s->settings)->udp_buffer;
-    struct mr_port_info info;
+    struct mr_port_info info = {.rcvbuf = 0};
     uint32_t port;
     int rc = mr_port_open(s->mr, local, dual, &port);
 

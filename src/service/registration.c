@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static void log_registered(struct service *s, const struct session *p)
@@ -97,6 +98,7 @@ static void register_player(struct service *s, struct connection *c,
         mr__command_fail(s, c, rc == -ENOSPC ? MR_CODE_NO_IDS : MR_CODE_BUSY, "");
         return;
     }
+    assert(p);
     p->slots = slots;
     if (old && old->connection == c) {
         mr__session_end(s, old); /* his own: the new ids say it all */

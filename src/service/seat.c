@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -155,6 +156,7 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
         }
         return rc;
     }
+    assert(seat);
     seat->slots = slots;
     occupy(s, req, seat);
     log_opened(s, req, seat);
