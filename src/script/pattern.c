@@ -648,6 +648,7 @@ static int on_gsub(lua_State *L)
                   type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TFUNCTION ||
                       type == LUA_TTABLE,
                   3, "string/function/table expected");
+    mr__state_check_stack(L);
     max = lua_isnoneornil(L, 4) ? (lua_Integer)n + 1 : luaL_checkinteger(L, 4);
     lua_settop(L, 4);
     begin(&m, L, s, n, p + np);

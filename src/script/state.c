@@ -27,6 +27,8 @@ enum {
     /* An allocation from which on the next instruction looks at the clock: what makes strings of
      * megabytes takes milliseconds an instruction. */
     LARGE_BYTES = 64 * 1024,
+    /* Of the 8 MiB that a thread usually has; 128 KiB (musl) would want a smaller one. */
+    C_STACK_BYTES = 512 * 1024,
     SMALL_BYTES = 2 << 20,
 };
 
@@ -157,9 +159,21 @@ static void raise_spent(lua_State *L, const char *where, int line)
     lua_error(L);
 }
 
+/* The frame's address and not a local's: with ASan locals may live elsewhere. */
+void mr__state_check_stack(lua_State *L)
+{
+    const char *base = mr__state_of(L)->stack_base, *here = __builtin_frame_address(0);
+
+    if (base && base - here > C_STACK_BYTES) {
+        luaL_error(L, "C stack overflow");
+    }
+}
+
 static void on_count(lua_State *L, lua_Debug *ar)
 {
     struct script_state *st = mr__state_of(L);
+
+    mr__state_check_stack(L);
 
     if (is_spent(&st->budget)) {
         lua_getinfo(L, "Sl", ar);
@@ -284,13 +298,19 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
 {
     lua_State *L = st->L;
     struct script_budget outer = st->budget;
-    bool was_busy = st->is_thread_busy;
+    bool was_busy = st->is_thread_busy, is_outermost = !st->stack_base;
     int rc;
 
     failure->text[0] = failure->traceback[0] = '\0';
     make_room(st);
     set_pace(st);
+    if (is_outermost) {
+        st->stack_base = __builtin_frame_address(0);
+    }
     rc = lua_cpcall(L, fn, user);
+    if (is_outermost) {
+        st->stack_base = NULL;
+    }
     if (rc == 0) {
         return 0;
     }

@@ -33,7 +33,8 @@ struct script_state {
         bool is_running, is_over;
     } budget;
 
-    bool is_hurried; /* the next instruction looks at the clock */
+    const char *stack_base; /* of C, where the state was entered; NULL: it is not */
+    bool is_hurried;        /* the next instruction looks at the clock */
 
     int thread_ref; /* of the coroutine kept for the next call; LUA_NOREF: none */
     bool is_thread_busy;
@@ -68,6 +69,10 @@ int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_n
 /* For C functions that scripts call and that can take long: raises when the budget is spent. Reads
  * a clock (a system call), so once in a thousand steps is right. */
 void mr__state_charge(lua_State *L);
+
+/* For C functions that call back into scripts: raises when the C stack has become too deep. LuaJIT
+ * bounds its own stack only, and one level of ours may take kilobytes. */
+void mr__state_check_stack(lua_State *L);
 
 /* Copies text as one line: an LF becomes " | ", a tab nothing, other control characters "?"; what
  * is too long loses its middle. */

@@ -59,6 +59,13 @@ static const struct {
     {"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
      "took more than 10 ms"},
     /* stack */
+    {"local f function f() return (('x'):gsub('x', f)) end f()", "C stack overflow"},
+    {"local f function f() return (('x'):gsub('x', setmetatable({}, { __index = f }))) end f()",
+     "C stack overflow"},
+    {"local f function f() table.sort({ 3, 2, 1 }, f) end f()",
+     "stack overflow|took more than 10 ms"},
+    {"local f function f() return tostring(setmetatable({}, { __tostring = f })) end f()",
+     "stack overflow|took more than 10 ms"},
     {"local function f() return 1 + f() end f()", "stack overflow"},
     {"local function f(...) return f(1, ...) end f()",
      "took more than 10 ms|stack overflow|memory"},
