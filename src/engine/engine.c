@@ -247,6 +247,8 @@ static void init_fields(struct mr *mr, const struct mr_options *opts)
     mr->removing = mr->closing = (struct queue){NO_PORT, NO_PORT};
     mr__limit_global_set(&mr->global, opts->limits.global_bytes_per_s, opts->limits.burst_ns,
                          opts->limits.life_bytes);
+    /* An embedder may sleep on the descriptor before he ever polled. */
+    mr__wakeup_prepare(&mr->asleep);
 }
 
 int mr_create(struct mr **out, const struct mr_options *opts)

@@ -188,6 +188,19 @@ TEST(the_descriptor_wakes_an_embedder_who_sleeps)
     sleep_and_poll(2);
 }
 
+TEST(the_descriptor_wakes_who_has_never_polled)
+{
+    struct mr_options o = rig_options(2);
+    struct mr *mr;
+
+    REQUIRE_EQ(mr_create(&mr, &o), 0);
+    uint64_t seq = mr_ping(mr);
+    struct pollfd fd = {.fd = mr_fd(mr), .events = POLLIN};
+    CHECK_EQ(poll(&fd, 1, TEST_EVENTUALLY_MS), 1);
+    CHECK_EVENTUALLY(mr_in_force(mr) >= seq);
+    mr_destroy(mr);
+}
+
 TEST(errors_have_texts)
 {
     CHECK_STR(mr_strerror(-ENOENT), mr_strerror(ENOENT));
@@ -270,5 +283,6 @@ TEST_MAIN(TEST_CASE(options_out_of_range_are_refused),
           TEST_CASE(descriptors_that_are_refused_leave_nothing_open),
           TEST_CASE(a_port_that_is_taken_is_refused_and_the_index_is_not_used_up),
           TEST_CASE(memory_that_is_refused_later_loses_no_command),
-          TEST_CASE(the_descriptor_wakes_an_embedder_who_sleeps), TEST_CASE(errors_have_texts),
+          TEST_CASE(the_descriptor_wakes_an_embedder_who_sleeps),
+          TEST_CASE(the_descriptor_wakes_who_has_never_polled), TEST_CASE(errors_have_texts),
           TEST_CASE(an_embedder_gets_what_a_manual_relays_peer_sends))
