@@ -5,7 +5,8 @@
  */
 #include "tables.h"
 
-enum { MAX_LINKS = 60, ADDRS = 20, PORTS = 5, ROUNDS = 40000 };
+/* Room for six doublings from the first slots, with the last at full load. */
+enum { MAX_LINKS = 288, ADDRS = 80, PORTS = 5, ROUNDS = 20000, TRIALS = 6 };
 
 struct model {
     struct link links[MAX_LINKS];
@@ -21,13 +22,14 @@ static int find(const struct model *m, uint32_t port, const struct mr_addr *from
     return -1;
 }
 
-static void change(struct links *l, struct model *m)
+/* Sets `sets` times as often as it removes. */
+static void change(struct links *l, struct model *m, unsigned sets)
 {
     uint32_t port = (uint32_t)test_random_below(PORTS);
     struct mr_addr from = peer((unsigned)test_random_below(ADDRS));
     int i = find(m, port, &from);
 
-    if (test_random_below(2)) {
+    if (test_random_below(sets + 1)) {
         struct link link = {.from = from, .port = port, .egress = (uint32_t)test_random()};
         int rc = mr__links_set(l, &link);
 
@@ -67,12 +69,15 @@ static void run(const struct hash_key *key)
     void *mem = bed_map(bytes);
 
     mr__links_init(&l, MAX_LINKS, key, mem);
-    CHECK_GE(l.mask_max + 1, 2u * MAX_LINKS);
+    CHECK_GE(9 * (l.mask_max + 1), 16u * MAX_LINKS);
     for (int round = 0; round < ROUNDS; round++) {
-        change(&l, &m);
-        if (round % 16 == 0)
+        uint64_t slots = l.mask + 1;
+
+        change(&l, &m, round < ROUNDS / 2 ? 3 : 2);
+        if (round % 128 == 0 || l.mask + 1 != slots)
             check(&l, &m);
     }
+    CHECK_EQ(l.mask, l.mask_max);
     for (uint32_t i = 0; i < m.n; i++)
         CHECK_EQ(mr__links_remove(&l, m.links[i].port, &m.links[i].from), 0);
     CHECK_EQ(l.used, 0u);
@@ -83,9 +88,11 @@ static void run(const struct hash_key *key)
 
 TEST(random_sets_and_removes_leave_what_a_list_would_have)
 {
-    struct hash_key key = random_key();
+    for (int i = 0; i < TRIALS; i++) {
+        struct hash_key key = random_key();
 
-    run(&key);
+        run(&key);
+    }
 }
 
 TEST(links_that_all_hash_to_one_place_are_still_found_and_removed)
