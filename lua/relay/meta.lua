@@ -1,0 +1,152 @@
+-- SPDX-License-Identifier: MIT
+--
+-- What editors with LuaLS know of policies: the module `relay`, the events, what hooks may return. It is
+-- never run. Point `workspace.library` of .luarc.json at the folder that holds `relay/`. lua/README.md says
+-- what everything means.
+-- luacheck: ignore 211 212 241
+
+---@meta relay
+
+---@class relay.Address
+---@field ip string
+---@field port integer
+---@field family 4|6
+---@field net string # the address for IPv4, its /64 for IPv6
+---@field text string # "1.2.3.4:5", "[::1]:5"
+
+---@class relay.Session
+---@field id string
+---@field oid? string # nil in register
+---@field ip string # of its TCP connection
+---@field net string
+---@field addr? relay.Address # as the registrar saw it
+---@field tags table<string, string>
+---@field meta table<string, string>
+---@field since number
+---@field joins integer
+
+---@class relay.Relay
+---@field id string # "51200.17"
+---@field port integer
+---@field addr relay.Address
+---@field session? string # id of its player
+---@field tags table<string, string>
+---@field since number
+---@field age number
+---@field packets_in integer
+---@field packets_out integer
+---@field bytes_in integer
+---@field bytes_out integer
+---@field drops integer
+
+---@class relay.Event
+---@field now number # seconds since 1970
+---@field id string
+---@field tags table<string, string>
+---@field meta table<string, string>
+
+---@class relay.RegisterEvent: relay.Event
+---@field session relay.Session
+
+---@class relay.ConnectEvent: relay.Event
+---@field from relay.Session
+---@field to? relay.Session # nil: nobody has that oid
+---@field oid string
+---@field mode "connect"|"relay"
+
+---@class relay.CreateEvent: relay.Event
+---@field reason "connect"|"dynamic"|"script"|"api"
+---@field addr relay.Address
+---@field session? relay.Session
+---@field peer? relay.Session
+
+---@class relay.DropEvent: relay.Event
+---@field reason "unknown_sender"|"not_paired"|"unknown_target"|"new_flow"
+---@field sender relay.Address
+---@field addr relay.Address # the same as sender
+---@field port integer
+---@field size integer
+---@field known boolean # its address has, or had in 10 minutes, a session here
+local DropEvent = {}
+
+--- The first bytes of the datagram.
+---@param n? integer # at most 64, which is the default
+---@return string
+function DropEvent:peek(n) end
+
+---@class relay.DestroyedEvent: relay.Event
+---@field reason "idle"|"lifetime"|"traffic"|"api"|"blocked"|"shutdown"
+---@field addr relay.Address
+---@field relay relay.Relay
+
+---@class relay.RegisterAnswer
+---@field oid? string # 1 to 256 of visible ASCII
+---@field takeover? boolean
+---@field tags? table<string, string|number>
+---@field slots? table<string, integer> # key = how many sessions may hold it
+
+---@class relay.ConnectAnswer
+---@field oid? string # another host
+---@field via? "direct"|"relay"
+
+---@class relay.Spec
+---@field ttl? number # seconds
+---@field idle? number # seconds
+---@field rate? { pps?: number, bps?: number } # datagrams and BYTES a second
+---@field max_bytes? number
+---@field tags? table<string, string|number>
+---@field slots? table<string, integer> # key = how many relays may hold it
+---@field hold? { packets?: integer, bytes?: integer, ms?: integer }
+
+---@class relay.Refusal
+---@field mute? number # seconds in which the flow asks nobody
+
+---@class relay.Policy
+---@field api? 1
+---@field load? fun(cfg: table)
+---@field register? fun(ev: relay.RegisterEvent): relay.RegisterAnswer|false|nil, string?
+---@field connect? fun(ev: relay.ConnectEvent): relay.ConnectAnswer|false|nil, string?
+---@field create? fun(ev: relay.CreateEvent): relay.Spec|boolean|nil, string?
+---@field drop? fun(ev: relay.DropEvent): relay.Spec|false|nil, string?, relay.Refusal?
+---@field destroyed? fun(ev: relay.DestroyedEvent)
+
+---@class relay
+---@field log relay.Log
+---@field settings table<string, string> # as `moonrelay settings` prints them; read-only
+local relay = {}
+
+---@class relay.Log
+local log = {}
+
+---@alias relay.Fields table<string, string|number|boolean> # keys of a-z 0-9 _, at most 32
+
+---@param msg string
+---@param fields? relay.Fields
+function log.debug(msg, fields) end
+
+---@param msg string
+---@param fields? relay.Fields
+function log.info(msg, fields) end
+
+---@param msg string
+---@param fields? relay.Fields
+function log.warn(msg, fields) end
+
+---@param msg string
+---@param fields? relay.Fields
+function log.error(msg, fields) end
+
+--- Seconds since 1970.
+---@return number
+function relay.now() end
+
+--- Seconds that never jump.
+---@return number
+function relay.monotonic() end
+
+--- The family of an address's text, nil when it is none.
+---@param text string
+---@return 4|6|nil
+function relay.isip(text) end
+
+return relay
