@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams through the kernel's sockets: one recvfrom and sendto while traffic is
- * sparse, recvmmsg and sendmmsg when it queues. Worker threads.
- * Start reading at kernel_receive() and kernel_send().
+ * Datagrams through the kernel's sockets: here the way in, one recvfrom while traffic
+ * is sparse, recvmmsg when it queues; send.c has the way out. Worker threads.
+ * Start reading at kernel_receive().
  */
+#include "io/kernel.h"
 #include "base/alloc.h"
 #include "io/syscall.h"
 #include "io/transport.h"
@@ -11,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* What recvmmsg and sendmmsg want to be handed. */
+/* What recvmmsg wants to be handed. */
 struct rx_scratch {
     struct mmsghdr msg[RX_BATCH_MAX];
     struct iovec iov[RX_BATCH_MAX];
@@ -19,18 +20,7 @@ struct rx_scratch {
     socklen_t len;
 };
 
-struct tx_scratch {
-    struct mmsghdr msg[BATCH_MAX];
-    struct iovec iov[BATCH_MAX];
-    union socket_addr name[BATCH_MAX];
-};
-
-enum {
-    /* Signals are blocked in workers, so EINTR hardly ever comes; a bound keeps even a
-     * storm of them from holding the thread. */
-    EINTR_MAX = 16,
-    PATIENCE_MAX = 32,
-};
+enum { PATIENCE_MAX = 32 };
 
 static const size_t arena_bytes = (size_t)BATCH_MAX * RX_STRIDE;
 
@@ -65,25 +55,6 @@ void mr__rx_deinit(struct rx *rx)
 void mr__rx_reset(struct rx *rx)
 {
     rx->used = 0;
-}
-
-int mr__tx_init(struct tx *tx)
-{
-    tx->scratch = mr__alloc(1, sizeof *tx->scratch);
-    if (!tx->scratch)
-        return -ENOMEM;
-    for (unsigned i = 0; i < BATCH_MAX; i++) {
-        tx->scratch->msg[i].msg_hdr.msg_iov = &tx->scratch->iov[i];
-        tx->scratch->msg[i].msg_hdr.msg_iovlen = 1;
-        tx->scratch->msg[i].msg_hdr.msg_name = &tx->scratch->name[i];
-    }
-    return 0;
-}
-
-void mr__tx_deinit(struct tx *tx)
-{
-    mr__free(tx->scratch);
-    tx->scratch = NULL;
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -240,84 +211,6 @@ static int kernel_receive(struct rx *rx, struct rx_source *source, struct batch 
     return receive_many(rx, source, batch);
 }
 
-/* ------------------------------------------------------------------ sending */
-
-static int is_full(int err)
-{
-    return err == EAGAIN || err == ENOBUFS;
-}
-
-static uint16_t refusal(int err)
-{
-    return is_full(err) ? MR_VERDICT_SEND_FULL : MR_VERDICT_SEND_FAILED;
-}
-
-static void send_one(const struct tx_socket *socket, struct batch *batch, unsigned i)
-{
-    union socket_addr name;
-    socklen_t len = mr__socket_addr_write(&name, &batch->out[i].to, socket->family);
-    ssize_t r = -EINTR;
-
-    for (unsigned tries = 0; r == -EINTR && tries < EINTR_MAX; tries++)
-        r = mr__syscall_sendto(socket->fd, batch->data[i], batch->rx[i].size, MSG_DONTWAIT,
-                               &name.any, len);
-    if (r < 0)
-        batch->out[i].verdict = refusal((int)-r);
-}
-
-/*
- * sendmmsg(2) stops at the first datagram that is refused and fails only when that is
- * the first of those it was given. So a failure names one datagram: count it, step over
- * it, go on. Leaving the rest instead would let one unreachable peer cost everybody who
- * is queued behind it.
- *
- * For want of room a datagram is lost like by any other refusal, until TX_FULL_MAX of
- * them in a row say that trying is useless. There is no waiting: the worker has to get
- * back to receiving.
- */
-static void send_many(struct tx *tx, int fd, struct batch *batch, const uint16_t *index, unsigned n)
-{
-    struct mmsghdr *msg = tx->scratch->msg;
-    unsigned done = 0, full = 0, interrupted = 0;
-
-    while (done < n && full < TX_FULL_MAX) {
-        int sent = mr__syscall_sendmmsg(fd, msg + done, n - done, MSG_DONTWAIT);
-        int err = sent < 0 ? -sent : 0;
-
-        if (err == EINTR && ++interrupted < EINTR_MAX)
-            continue;
-        interrupted = 0;
-        if (sent > 0) {
-            done += (unsigned)sent;
-            full = 0;
-        } else {
-            /* "Nothing sent, no error" cannot be, but it must not spin us. */
-            batch->out[index[done++]].verdict = refusal(err);
-            full = is_full(err) ? full + 1 : 0;
-        }
-    }
-    while (done < n)
-        batch->out[index[done++]].verdict = MR_VERDICT_SEND_FULL;
-}
-
-static void kernel_send(struct tx *tx, const struct tx_socket *socket, struct batch *batch,
-                        const uint16_t *index, unsigned n)
-{
-    struct tx_scratch *s = tx->scratch;
-
-    if (n == 1) {
-        send_one(socket, batch, index[0]);
-        return;
-    }
-    for (unsigned i = 0; i < n; i++) {
-        s->iov[i].iov_base = batch->data[index[i]];
-        s->iov[i].iov_len = batch->rx[index[i]].size;
-        s->msg[i].msg_hdr.msg_namelen =
-            mr__socket_addr_write(&s->name[i], &batch->out[index[i]].to, socket->family);
-    }
-    send_many(tx, socket->fd, batch, index, n);
-}
-
 const struct transport mr__transport_kernel = {
     .name = "kernel",
     .has_sockets = 1,
@@ -325,5 +218,5 @@ const struct transport mr__transport_kernel = {
     .close = mr__socket_close,
     .drops = mr__socket_drops,
     .receive = kernel_receive,
-    .send = kernel_send,
+    .send = mr__kernel_send,
 };

@@ -69,6 +69,7 @@ enum {
     /* So many refusals for want of room in a row mean that the buffer is full: the rest
      * of the batch is not tried. One alone may be a single large datagram. */
     TX_FULL_MAX = 4,
+    TX_RUN_MAX = 64, /* datagrams that go as one message; the oldest kernels' bound */
 };
 
 /* A way out. Immutable while a worker may use it. */
@@ -81,6 +82,8 @@ struct tx_scratch;
 
 struct tx {
     struct tx_scratch *scratch;
+    uint8_t run_max;      /* 1: every datagram is a message of its own */
+    uint8_t run_refusals; /* runs that the way out could not take */
 };
 
 int mr__tx_init(struct tx *tx); /* -ENOMEM */

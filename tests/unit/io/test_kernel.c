@@ -43,6 +43,7 @@ static struct setup *setup_open(void)
     fault_reset();
     CHECK_EQ(mr__rx_init(&s->rx), 0);
     CHECK_EQ(mr__tx_init(&s->tx), 0);
+    s->tx.run_max = 1;
     s->source.fd = open_loopback(&s->info);
     s->source.port = 7;
     s->socket = (struct tx_socket){.fd = s->source.fd, .family = 4};
@@ -291,6 +292,7 @@ static void fill(struct setup *s, unsigned n)
     s->batch.n = n;
 }
 
+/* One message a datagram, unless the test is about runs. */
 static void flush(struct setup *s)
 {
     mr__tx_flush(&s->tx, &mr__transport_kernel, &s->socket, &s->batch);
@@ -497,6 +499,177 @@ TEST(an_ipv6_peer_cannot_be_reached_by_an_ipv4_socket)
     setup_close(s);
 }
 
+/* ------------------------------------------------------------------ runs */
+
+/* Sizes of a batch for the peer, payloads that can be told apart. */
+static void fill_sizes(struct setup *s, const uint32_t *sizes, unsigned n)
+{
+    restart(s);
+    for (unsigned i = 0; i < n; i++) {
+        uint8_t *data = mr__rx_borrow(&s->rx, sizes[i]);
+
+        for (uint32_t k = 0; k < sizes[i]; k++)
+            data[k] = (uint8_t)(i * 31 + k);
+        s->batch.rx[i] = (struct plane_rx){.size = sizes[i]};
+        s->batch.out[i] =
+            (struct plane_out){.verdict = MR_VERDICT_FORWARD, .to = s->peer_info.local};
+        s->batch.data[i] = data;
+    }
+    s->batch.n = n;
+    s->tx.run_max = TX_RUN_MAX;
+}
+
+static void check_payloads(struct setup *s)
+{
+    static uint8_t got[65536];
+
+    for (unsigned i = 0; i < s->batch.n; i++) {
+        ssize_t n;
+
+        if (s->batch.out[i].verdict != MR_VERDICT_FORWARD)
+            continue;
+        n = recv(s->peer, got, sizeof got, 0);
+        REQUIRE_EQ(n, (ssize_t)s->batch.rx[i].size);
+        CHECK_MEM(got, (size_t)n, s->batch.data[i], s->batch.rx[i].size);
+    }
+    CHECK_EQ(recv(s->peer, got, sizeof got, 0), -1);
+}
+
+TEST(runs_of_one_flow_arrive_as_the_datagrams_they_were)
+{
+    static const uint32_t sizes[] = {90, 90, 90, 60, 60, 0,    0,    1,   1,    2,    90,  60,
+                                     90, 90, 5,  5,  5,  1400, 1400, 700, 1401, 1401, 9000};
+    struct setup *s = setup_open();
+    uint32_t random[BATCH_MAX];
+
+    fill_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
+    flush(s);
+    check_payloads(s);
+    for (unsigned round = 0; round < 200; round++) {
+        unsigned n = 2 + (unsigned)test_random_below(BATCH_MAX - 1);
+
+        for (unsigned i = 0; i < n; i++)
+            random[i] = 100 * (uint32_t)test_random_below(4) + (uint32_t)test_random_below(2);
+        fill_sizes(s, random, n);
+        flush(s);
+        CHECK_EQ(count_verdict(s, MR_VERDICT_FORWARD), n);
+        check_payloads(s);
+    }
+    CHECK_EQ(s->tx.run_refusals, 0);
+    setup_close(s);
+}
+
+TEST(a_run_is_one_message_and_long_ones_are_cut)
+{
+    struct setup *s = setup_open();
+    uint32_t sizes[BATCH_MAX];
+
+    for (unsigned i = 0; i < BATCH_MAX; i++)
+        sizes[i] = 1400;
+    fill_sizes(s, sizes, BATCH_MAX); /* 89,600 bytes: more than one message can be */
+    flush(s);
+    CHECK_EQ(fault_count(FAULT_SENDMMSG), 1);
+    CHECK_EQ(count_verdict(s, MR_VERDICT_FORWARD), BATCH_MAX);
+    check_payloads(s);
+    setup_close(s);
+}
+
+TEST(flows_between_one_another_are_not_mixed_up)
+{
+    struct setup *s = setup_open();
+    struct socket_info other_info;
+    int other = open_loopback(&other_info);
+    uint32_t sizes[BATCH_MAX];
+    uint8_t got[100];
+
+    for (unsigned i = 0; i < BATCH_MAX; i++)
+        sizes[i] = 50;
+    fill_sizes(s, sizes, BATCH_MAX);
+    for (unsigned i = 0; i < BATCH_MAX; i++) {
+        if (i / 5 % 2)
+            s->batch.out[i].to = other_info.local;
+    }
+    flush(s);
+    for (unsigned i = 0; i < BATCH_MAX; i++) {
+        REQUIRE_EQ(recv(i / 5 % 2 ? other : s->peer, got, sizeof got, 0), 50);
+        CHECK_MEM(got, 50, s->batch.data[i], 50);
+    }
+    mr__socket_close(other);
+    setup_close(s);
+}
+
+TEST(a_refused_run_is_sent_one_by_one_and_loses_only_what_is_refused_again)
+{
+    struct setup *s = setup_open();
+    uint32_t sizes[20];
+
+    for (unsigned i = 0; i < 20; i++)
+        sizes[i] = 50;
+    for (unsigned k = 0; k < ERRORS; k++) {
+        fault_reset();
+        s->tx.run_refusals = 0;
+        fill_sizes(s, sizes, 20);
+        fault_next(FAULT_SENDMMSG, errors[k]);
+        flush(s);
+        CHECK_EQ(count_verdict(s, MR_VERDICT_FORWARD), 20);
+        CHECK_EQ(s->tx.run_refusals, 1);
+        check_payloads(s);
+
+        fill_sizes(s, sizes, 20);
+        fault_next(FAULT_SENDMMSG, errors[k]);
+        fault_next(FAULT_SENDTO, 0);
+        fault_next(FAULT_SENDTO, errors[k]);
+        flush(s);
+        CHECK_EQ(s->batch.out[1].verdict, MR_VERDICT_SEND_FAILED);
+        CHECK_EQ(count_verdict(s, MR_VERDICT_FORWARD), 19);
+        CHECK_EQ(s->tx.run_refusals, 1);
+        check_payloads(s);
+    }
+    setup_close(s);
+}
+
+TEST(a_run_for_which_there_is_no_room_ends_the_batch)
+{
+    struct setup *s = setup_open();
+    uint32_t sizes[30];
+
+    /* Runs of ten: the second is refused, and so are four of it one by one. */
+    for (unsigned i = 0; i < 30; i++)
+        sizes[i] = 50 + i / 10;
+    fill_sizes(s, sizes, 30);
+    fault_short(FAULT_SENDMMSG, 1);
+    fault_next(FAULT_SENDMMSG, ENOBUFS);
+    for (unsigned i = 0; i < TX_FULL_MAX; i++)
+        fault_next(FAULT_SENDTO, ENOBUFS);
+    flush(s);
+    CHECK_EQ(count_verdict(s, MR_VERDICT_FORWARD), 10);
+    CHECK_EQ(count_verdict(s, MR_VERDICT_SEND_FULL), 20);
+    CHECK_EQ(fault_count(FAULT_SENDTO), TX_FULL_MAX);
+    check_payloads(s);
+    setup_close(s);
+}
+
+TEST(a_way_out_that_cannot_cut_runs_is_no_longer_asked_to)
+{
+    struct setup *s = setup_open();
+    uint32_t sizes[10];
+
+    for (unsigned i = 0; i < 10; i++)
+        sizes[i] = 50;
+    fill_sizes(s, sizes, 10);
+    for (unsigned round = 0; round < 100 && s->tx.run_max > 1; round++) {
+        fault_next(FAULT_SENDMMSG, EIO);
+        flush(s);
+        check_payloads(s);
+    }
+    CHECK_EQ(s->tx.run_max, 1);
+    fault_reset();
+    flush(s);
+    check_payloads(s);
+    CHECK_EQ(fault_count(FAULT_SENDTO), 0);
+    setup_close(s);
+}
+
 TEST(memory_that_is_refused_leaves_nothing_behind)
 {
     long before = mr__alloc_live();
@@ -536,4 +709,10 @@ TEST_MAIN(TEST_CASE(a_datagram_comes_with_its_sender_its_size_and_its_port),
           TEST_CASE(errors_and_successes_in_any_mix_lose_exactly_the_refused),
           TEST_CASE(what_leaves_by_one_socket_is_sent_by_one_call_in_order),
           TEST_CASE(an_ipv6_peer_cannot_be_reached_by_an_ipv4_socket),
+          TEST_CASE(runs_of_one_flow_arrive_as_the_datagrams_they_were),
+          TEST_CASE(a_run_is_one_message_and_long_ones_are_cut),
+          TEST_CASE(flows_between_one_another_are_not_mixed_up),
+          TEST_CASE(a_refused_run_is_sent_one_by_one_and_loses_only_what_is_refused_again),
+          TEST_CASE(a_run_for_which_there_is_no_room_ends_the_batch),
+          TEST_CASE(a_way_out_that_cannot_cut_runs_is_no_longer_asked_to),
           TEST_CASE(memory_that_is_refused_leaves_nothing_behind))
