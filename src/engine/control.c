@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <string.h>
 
@@ -30,6 +31,12 @@ static int grow_log(struct command_log *log)
     log->at = at;
     log->capacity = capacity;
     return 0;
+}
+
+int mr__control_init(struct mr *mr)
+{
+    mr->log.first = 1;
+    return grow_log(&mr->log) < 0 ? -ENOMEM : 0;
 }
 
 /* Without memory for a longer log we do wait for the workers: it takes microseconds, and

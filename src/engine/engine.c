@@ -241,7 +241,6 @@ static void init_fields(struct mr *mr, const struct mr_options *opts)
         mr->worker_count = WORKERS_MAX;
     mr->transport = opts->io == MR_IO_NONE ? &mr__transport_none : &mr__transport_kernel;
     mr->flows_per_worker = opts->hold.flows * (1 + HOLD_QUIET_PER_FLOW);
-    mr->log.first = 1;
     mr->last_injected = &mr->first_injected;
     mr->free_port = NO_PORT;
     mr->removing = mr->closing = (struct queue){NO_PORT, NO_PORT};
@@ -265,9 +264,12 @@ int mr_create(struct mr **out, const struct mr_options *opts)
     r = mr__poller_init(&mr->poller);
     if (r < 0)
         goto unmap_mr;
-    r = init_tables(mr);
+    r = mr__control_init(mr);
     if (r < 0)
         goto close_poller;
+    r = init_tables(mr);
+    if (r < 0)
+        goto free_log;
     r = start_workers(mr);
     if (r < 0)
         goto unmap_memory;
@@ -276,6 +278,8 @@ int mr_create(struct mr **out, const struct mr_options *opts)
 
 unmap_memory:
     mr__unmap(mr->memory, mr->memory_bytes);
+free_log:
+    mr__free(mr->log.at);
 close_poller:
     mr__poller_deinit(&mr->poller);
 unmap_mr:

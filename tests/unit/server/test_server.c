@@ -5,6 +5,7 @@
  */
 #include "server/moonrelay/server.h"
 
+#include "base/alloc.h"
 #include "test.h"
 
 #include <arpa/inet.h>
@@ -270,6 +271,33 @@ TEST(a_port_in_use_is_named_with_its_key_and_nothing_is_left)
     }
 }
 
+TEST(memory_that_runs_out_anywhere_in_a_start_leaves_nothing)
+{
+    bool is_started = false;
+    long before = mr__alloc_live();
+    long failed = 0;
+
+    for (long n = 0; !is_started; n++) {
+        struct host h;
+
+        mr__alloc_fail_after(n);
+        start(&h, NULL, 0);
+        mr__alloc_fail_after(-1);
+        is_started = h.rc == 0;
+        if (is_started) {
+            end(&h);
+        } else {
+            failed++;
+            CHECK_EQ(h.server, NULL);
+            CHECK(h.err.text[0] != 0);
+            close(h.log);
+        }
+        CHECK_EQ(mr__alloc_live(), before);
+        REQUIRE(n < 10000);
+    }
+    CHECK_GT(failed, 20);
+}
+
 TEST(a_check_opens_nothing)
 {
     struct mr_server_error err = {.text = ""};
@@ -290,4 +318,5 @@ TEST_MAIN(TEST_CASE(a_host_that_steps_it_serves_players),
           TEST_CASE(two_servers_live_in_one_program),
           TEST_CASE(a_wrong_setting_is_named_with_its_value_and_nothing_is_left),
           TEST_CASE(a_port_in_use_is_named_with_its_key_and_nothing_is_left),
+          TEST_CASE(memory_that_runs_out_anywhere_in_a_start_leaves_nothing),
           TEST_CASE(a_check_opens_nothing))
