@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 static void log_registered(struct service *s, const struct session *p)
 {
@@ -43,6 +44,7 @@ static int create(struct service *s, struct connection *c, const struct hook_ans
     }
     rc = choose_oid(s, answer->oid, &oid, &oid_n);
     if (rc < 0) {
+        explicit_bzero(pid, pid_n);
         mr__free(pid);
         return rc;
     }

@@ -285,6 +285,31 @@ TEST(two_flows_of_one_stranger_become_one_relay)
     world_close(w);
 }
 
+TEST(a_knock_and_a_join_for_one_address_make_one_relay)
+{
+    char line[400];
+    unsigned port;
+
+    open_pair(NULL);
+    struct player third = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    admit_all();
+    world_answer(w, MR_HOOK_CREATE, MR_HOOK_NO_OPINION);
+    world_keep_waiting(w, MR_HOOK_CREATE, true);
+    world_inject(w, "10.0.0.3:6000", clients, 10);
+    snprintf(line, sizeof line, "connect-relay %s\n", host.oid);
+    world_say(w, third.conn, line);
+    CHECK_EQ(w->n_pending, 1);
+    world_answer_pending(w);
+    CHECK_EQ(sscanf(world_line(w, third.conn), "connect-relay %u", &port), 1);
+    CHECK_EQ(port, hosts);
+    CHECK_EQ(world_relays(w), 3);
+    CHECK_EQ(w->canned[MR_HOOK_CREATE].asked, 1);
+    CHECK_EQ(world_metric(w, "moonrelay_relays{kind=\"player\"}"), 3.0);
+    CHECK_EQ(world_decide(w, "10.0.0.3:6000", hosts, NULL, NULL), MR_VERDICT_FORWARD);
+    CHECK_EQ(world_decide(w, "10.0.0.3:6000", clients, NULL, NULL), MR_VERDICT_FORWARD);
+    world_close(w);
+}
+
 TEST(a_target_that_ends_while_a_policy_thinks_ends_the_question)
 {
     open_pair((const char *[]){"udp_relay_timeout=1s", "hold_time=10s", NULL});
@@ -417,6 +442,7 @@ TEST_MAIN(TEST_CASE(without_a_policy_a_stranger_is_dropped_at_once),
           TEST_CASE(a_player_of_another_game_reaches_no_port_but_his_own),
           TEST_CASE(every_stranger_needs_the_create_hook_too),
           TEST_CASE(two_flows_of_one_stranger_become_one_relay),
+          TEST_CASE(a_knock_and_a_join_for_one_address_make_one_relay),
           TEST_CASE(a_target_that_ends_while_a_policy_thinks_ends_the_question),
           TEST_CASE(a_flow_that_became_known_meanwhile_is_released_unasked),
           TEST_CASE(a_dynamic_relay_becomes_the_players_who_has_none_with_its_port),

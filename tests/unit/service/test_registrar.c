@@ -207,6 +207,30 @@ TEST(two_players_at_one_address_share_a_relay_and_the_later_owns_it)
     world_close(w);
 }
 
+TEST(the_later_player_owns_a_relay_that_was_made_for_the_first)
+{
+    struct world *w = world_open(NULL);
+    struct player first = world_join(w, "10.0.0.1:5000", "10.0.0.1:6000");
+    struct player later = world_join(w, "10.0.0.1:5001", "10.0.0.1:6000");
+    struct player client = world_join(w, "10.0.0.2:5000", "10.0.0.2:6000");
+    unsigned a, b;
+    char to[MR_ADDR_TEXT_MAX];
+
+    REQUIRE(world_relay(w, &client, &first, &a, &b));
+    CHECK_STR(world_see(w, &first, "10.0.0.1:7000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.1:6000");
+    CHECK_STR(world_see(w, &later, "10.0.0.1:8000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.1:8000");
+    /* The first one has none any more and gets one of his own. */
+    REQUIRE(world_relay(w, &client, &first, &a, &b));
+    CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.1:7000");
+    CHECK_EQ(world_relays(w), 3);
+    world_close(w);
+}
+
 TEST(a_host_that_reconnects_takes_its_relay_along)
 {
     struct world *w = world_open(NULL);
@@ -254,5 +278,6 @@ TEST_MAIN(TEST_CASE(a_known_pid_is_answered_ok_the_first_time_and_every_time),
           TEST_CASE(a_host_that_moves_keeps_its_port_and_its_games),
           TEST_CASE(a_move_is_answered_only_when_it_is_in_force),
           TEST_CASE(two_players_at_one_address_share_a_relay_and_the_later_owns_it),
+          TEST_CASE(the_later_player_owns_a_relay_that_was_made_for_the_first),
           TEST_CASE(a_host_that_reconnects_takes_its_relay_along),
           TEST_CASE(when_a_move_brings_two_relays_to_one_address_both_deliver))
