@@ -22,7 +22,7 @@
 enum { ROUNDS_DEFAULT = 15, ROUNDS_MAX = 1000 };
 
 struct round {
-    double ready_ms, end_ms, rss_mb, peak_mb;
+    double ready_ms, cpu_ms, end_ms, rss_mb, peak_mb;
 };
 
 static double now_ms(void)
@@ -56,6 +56,27 @@ static double memory_mb(pid_t pid, const char *name)
         fclose(f);
     }
     return kb / 1024;
+}
+
+/* Processor time of all threads so far; in steps of a clock tick, 10 ms. */
+static double cpu_ms(pid_t pid)
+{
+    char path[64], text[1024];
+    unsigned long user = 0, system = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    text[n] = 0;
+    const char *at = strrchr(text, ')');
+    if (!at || sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+                      &system) != 2) {
+        die("stat");
+    }
+    return (double)(user + system) * 1000 / (double)sysconf(_SC_CLK_TCK);
 }
 
 /* Relay ports are the default ones: a port that is taken is left out and warned about, so the
@@ -102,6 +123,7 @@ static struct round measure(const char *program)
     if (!strstr(line, "relay=49152-51200\n")) {
         fprintf(stderr, "bench_startup: not all ports are free here: %s", line);
     }
+    r.cpu_ms = cpu_ms(pid);
     r.rss_mb = memory_mb(pid, "VmRSS:");
     r.peak_mb = memory_mb(pid, "VmHWM:");
     from = now_ms();
@@ -131,7 +153,8 @@ static void print_row(const char *name, const char *unit, double *values, int n)
 
 int main(int argc, char **argv)
 {
-    static double ready[ROUNDS_MAX], end[ROUNDS_MAX], rss[ROUNDS_MAX], peak[ROUNDS_MAX];
+    static double ready[ROUNDS_MAX], cpu[ROUNDS_MAX], end[ROUNDS_MAX], rss[ROUNDS_MAX],
+        peak[ROUNDS_MAX];
     const char *program = getenv("MOONRELAY_BIN");
     int rounds = argc > 1 ? atoi(argv[1]) : ROUNDS_DEFAULT;
 
@@ -142,12 +165,14 @@ int main(int argc, char **argv)
     for (int i = 0; i < rounds; i++) {
         struct round r = measure(program);
         ready[i] = r.ready_ms;
+        cpu[i] = r.cpu_ms;
         end[i] = r.end_ms;
         rss[i] = r.rss_mb;
         peak[i] = r.peak_mb;
     }
     printf("| %d starts, 2,049 relay ports | least | median | most |\n|---|---|---|---|\n", rounds);
     print_row("exec to `ready`", "ms", ready, rounds);
+    print_row("processor time of all threads till then", "ms", cpu, rounds);
     print_row("resident memory at `ready`", "MB", rss, rounds);
     print_row("its peak", "MB", peak, rounds);
     print_row("TERM to the end", "ms", end, rounds);
