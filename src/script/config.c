@@ -21,7 +21,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     CFG_DEPTH_MAX = 16, /* of a policy's table of settings: it is copied by recursion */
@@ -488,15 +487,6 @@ static int evaluate(lua_State *L)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static double system_wall_s(void *user)
-{
-    struct timespec t;
-
-    (void)user;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static int create(struct config **out, const struct config_options *opts, const char *text,
                   size_t n, const char *path)
 {
@@ -506,7 +496,7 @@ static int create(struct config **out, const struct config_options *opts, const 
     if (!c) {
         return -ENOMEM;
     }
-    c->sandbox.wall_s = system_wall_s;
+    c->sandbox.wall_s = mr__sandbox_wall_s;
     c->opts = opts;
     c->path = mr__strndup(path, strlen(path));
     c->folder = mr__strndup(path, slash ? (size_t)(slash - path) + 1 : 0);

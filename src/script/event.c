@@ -12,6 +12,17 @@
 
 enum { PEEK_MAX = 64 };
 
+const char *mr__event_hook_name(enum hook hook)
+{
+    static const char *const names[MR_HOOK_COUNT] = {
+#define X(constant, name, is_decision) [MR_HOOK_##constant] = name,
+        MR_HOOKS(X)
+#undef X
+    };
+
+    return names[hook];
+}
+
 /* Keys are the upvalues of the closure that makes events, in this order: pushing one of them costs
  * a tenth of looking its text up among all strings. */
 /* clang-format off */

@@ -9,6 +9,9 @@
 
 #include <lua.h>
 
+/* "register", ... */
+const char *mr__event_hook_name(enum hook hook);
+
 /* Prepares a state for mr__event_push(). Raises. */
 void mr__event_open(lua_State *L);
 

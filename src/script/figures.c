@@ -6,16 +6,12 @@
  */
 #include "script/figures.h"
 
+#include "script/event.h"
+
 #include <string.h>
 
 static const double bounds_s[FIGURE_BUCKETS] = {5e-6, 2e-5, 1e-4, 5e-4, 1e-3,
                                                 5e-3, 1e-2, 5e-2, 0.5,  2};
-
-static const char *const hook_names[MR_HOOK_COUNT] = {
-#define X(constant, name, is_decision) [MR_HOOK_##constant] = name,
-    MR_HOOKS(X)
-#undef X
-};
 
 static const char *const result_names[MR_CALL_RESULT_COUNT] = {
     [MR_CALL_NONE] = "none",
@@ -69,7 +65,7 @@ static void write_calls(const struct policy_figures *f, size_t n, struct metrics
                        "Calls of policies' hooks by what came of them.");
     for (size_t hook = 0; hook < MR_HOOK_COUNT; hook++) {
         for (size_t result = 0; result < MR_CALL_RESULT_COUNT; result++) {
-            struct metric_label labels[] = {label("hook", hook_names[hook]),
+            struct metric_label labels[] = {label("hook", mr__event_hook_name(hook)),
                                             label("result", result_names[result])};
             uint64_t sum = 0;
 
@@ -89,7 +85,7 @@ static void write_durations(const struct policy_figures *f, size_t n, struct met
         for (size_t hook = 0; hook < MR_HOOK_COUNT; hook++) {
             const struct hook_figures *h = &f[i].hooks[hook];
             struct metric_label labels[] = {label("policy", f[i].policy),
-                                            label("hook", hook_names[hook])};
+                                            label("hook", mr__event_hook_name(hook))};
             uint64_t calls = 0;
 
             for (size_t r = 0; r < MR_CALL_RESULT_COUNT; r++) {
@@ -112,7 +108,7 @@ static void write_refusals(const struct policy_figures *f, size_t n, struct metr
 
             for (size_t hook = 0; hook < MR_HOOK_COUNT; hook++) {
                 struct metric_label labels[] = {
-                    label("policy", f[i].policy), label("hook", hook_names[hook]),
+                    label("policy", f[i].policy), label("hook", mr__event_hook_name(hook)),
                     label("reason", r == FIGURE_REASONS_MAX ? "other" : refusal->reason)};
 
                 if (refusal->counts[hook] > 0) {

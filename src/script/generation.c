@@ -23,12 +23,6 @@ enum {
     RESULTS_MAX = 3, /* false, reason, { mute = s } */
 };
 
-static const char *const hook_names[MR_HOOK_COUNT] = {
-#define X(constant, name, is_decision) [MR_HOOK_##constant] = name,
-    MR_HOOKS(X)
-#undef X
-};
-
 static const bool is_decision[MR_HOOK_COUNT] = {
 #define X(constant, name, is_decision_) [MR_HOOK_##constant] = is_decision_,
     MR_HOOKS(X)
@@ -97,7 +91,7 @@ static void refuse_key(lua_State *L, const struct policy_source *s, const char *
         }
     }
     for (size_t i = 0; i < MR_HOOK_COUNT; i++) {
-        names[count++] = hook_names[i];
+        names[count++] = mr__event_hook_name(i);
     }
     names[count++] = "load";
     names[count++] = "api";
@@ -131,7 +125,7 @@ static void take_key(lua_State *L, const struct policy_source *s, struct policy 
     }
     bool is_load = strcmp(key, "load") == 0;
     size_t hook = 0;
-    while (hook < MR_HOOK_COUNT && strcmp(hook_names[hook], key) != 0) {
+    while (hook < MR_HOOK_COUNT && strcmp(mr__event_hook_name(hook), key) != 0) {
         hook++;
     }
     if (hook == MR_HOOK_COUNT && !is_load) {

@@ -14,8 +14,10 @@
 #include "script/policies.h"
 
 #include "base/alloc.h"
+#include "script/event.h"
 #include "script/figures.h"
 #include "script/generation.h"
+#include "script/sandbox.h"
 #include "script/source.h"
 
 #include <errno.h>
@@ -46,22 +48,7 @@ enum {
     FAILURES_BURST = 10,
 };
 
-static const char *const hook_names[MR_HOOK_COUNT] = {
-#define X(constant, name, is_decision) [MR_HOOK_##constant] = name,
-    MR_HOOKS(X)
-#undef X
-};
-
 /* ---- clocks ---------------------------------------------------------------------------------- */
-
-static double system_wall_s(void *user)
-{
-    struct timespec t;
-
-    (void)user;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static uint64_t system_mono_ns(void *user)
 {
@@ -80,7 +67,7 @@ static void log_failure(struct policies *p, size_t i, enum hook hook,
     const struct policy *policy = &p->generation->policies[i];
     uint32_t suppressed = p->limiters[i].suppressed;
     struct log_field fields[5] = {LOG_STR("policy", policy->name),
-                                  LOG_STR("hook", hook_names[hook]),
+                                  LOG_STR("hook", mr__event_hook_name(hook)),
                                   LOG_STR("error", failure->text)};
     size_t n = 3;
 
@@ -241,7 +228,7 @@ static void set_defaults(struct policies *p, const struct policies_options *opts
     o->cpu_ns = o->cpu_ns ? o->cpu_ns : 10000000;
     o->load_cpu_ns = o->load_cpu_ns ? o->load_cpu_ns : 1000000000;
     o->memory_bytes = o->memory_bytes ? o->memory_bytes : 32u << 20;
-    o->wall_s = o->wall_s ? o->wall_s : system_wall_s;
+    o->wall_s = o->wall_s ? o->wall_s : mr__sandbox_wall_s;
     o->mono_ns = o->mono_ns ? o->mono_ns : system_mono_ns;
     /* Borrowed for the call that created us. */
     o->first = NULL;

@@ -3,12 +3,13 @@
  * The policy chain: implements the service's hooks (service/hooks.h) in Lua. Control
  * thread only.
  *
- *   policies.c    the chain: who is asked, in which order, merging, refusals, figures
+ *   policies.c    the chain: who is asked, in which order; failures, counting (figures.c)
+ *   source.c      which files the chain is made of     config.c   the config file (locate.c: lines)
  *   generation.c  one lua_State with the loaded policies of one configuration
- *   sandbox.c     what such a state contains: one function builds every state
+ *   sandbox.c     what such a state contains: one function opens every state
  *   state.c       memory cap, CPU budget, protected calls, tracebacks
- *   event.c       hook_event -> the table `ev`      answer.c  returned values -> hook_answer
- *   module.c      `require "relay"`                 config.c  the config file
+ *   event.c       hook_event -> the table `ev`         answer.c   returned values -> hook_answer
+ *   module.c      `require "relay"`                    pattern.c  string.find and kin, in budget
  *
  * Start reading at mr__policies_create(). A reload builds another generation aside and
  * swaps one pointer; nothing outside of generation.c and below knows a lua_State.

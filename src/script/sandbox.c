@@ -21,6 +21,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     /* string.rep is the one function that makes a gigabyte of nothing in one call. */
@@ -118,6 +119,15 @@ static int on_rep(lua_State *L)
     lua_insert(L, 1);
     lua_call(L, 3, 1);
     return 1;
+}
+
+double mr__sandbox_wall_s(void *user)
+{
+    struct timespec t;
+
+    (void)user;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 static int on_now(lua_State *L)

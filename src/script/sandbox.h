@@ -19,6 +19,9 @@ struct sandbox_options {
     uint64_t seed; /* of math.random */
 };
 
+/* The system's wall clock, for sandbox_options.wall_s. */
+double mr__sandbox_wall_s(void *user);
+
 /* Fills an empty state. opts lives as long as the state. */
 void mr__sandbox_open(lua_State *L, const struct sandbox_options *opts);
 

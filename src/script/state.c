@@ -5,7 +5,7 @@
  *
  *   mr__state_enter ── lua_cpcall ── fn(L): pushes arguments, may run out of memory
  *                                     └─ mr__state_resume ── coroutine: the script
- *                                                             └─ on_count, every 1000
+ *                                                             └─ on_count, every 100
  *                                                                instructions
  *
  * The script runs in a coroutine and not under lua_pcall with a message handler: after an

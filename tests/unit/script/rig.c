@@ -40,7 +40,9 @@ void rig_start(struct rig *r)
         abort();
     }
     r->log = (struct log){.level = MR_LOG_DEBUG, .format = MR_LOG_TEXT, .sink = on_line, .user = r};
-    r->opts = (struct policies_options){.log = &r->log, .seed = 1};
+    /* Far more than the default, so that a machine that stands still for a moment fails no test;
+     * those about budgets set their own. */
+    r->opts = (struct policies_options){.log = &r->log, .seed = 1, .cpu_ns = 500000000};
 }
 
 static void unload(struct rig *r)
