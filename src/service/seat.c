@@ -62,7 +62,15 @@ static int create_relay(struct service *s, const struct seat_request *req, struc
     spec.local = *req->local;
     spec.user = req->owner;
     spec.limits = limits_of(&req->grant->spec);
-    return mr_relay_create(s->mr, &spec, &seat->relay);
+
+    int rc = mr_relay_create(s->mr, &spec, &seat->relay);
+    if (rc == 0 && mr_pair(s->mr, seat->relay, seat->relay) < 0) {
+        /* A peer gets back what it sends to its own port. Where pairs have run out this is the one
+         * that can be missed. */
+        MR_JOURNAL(s, MR_JOURNAL_RELAY, MR_LOG_WARN, "relay", "no room for the echo of a relay",
+                   LOG_UINT("port", seat->number));
+    }
+    return rc;
 }
 
 /* Fills a seat whose relay exists. */
