@@ -26,10 +26,11 @@ local SANITIZERS = {
 }
 
 local REPORTS = { "ERROR: %a+Sanitizer", "WARNING: %a+Sanitizer", "runtime error:", "SUMMARY: %a+Sanitizer",
-  "Assertion .* failed", "assertion failed", "stack traceback" }
+  "Assertion .* failed", "assertion failed" }
 
 local here = debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or "."
 
+-- A file's text, "" when there is none.
 local function read_file(path)
   local file = io.open(path, "rb")
   if not file then return "" end
@@ -89,6 +90,36 @@ function daemon.directory(files)
 end
 
 daemon.remove = remove_tree
+daemon.read = read_file
+
+local function count_entries(path)
+  local n, scan = 0, uv.fs_scandir(path)
+  while scan and uv.fs_scandir_next(scan) do n = n + 1 end
+  return n
+end
+
+-- The loop's own descriptors exist once something was spawned and a stream was made.
+do
+  local ended
+  uv.new_tcp():close()
+  local handle = assert(uv.spawn("true", {}, function() ended = true end))
+  loop.wait(function() return ended end, "the end of true")
+  handle:close()
+  loop.turn()
+end
+local own_fds, running = count_entries("/proc/self/fd"), 0
+
+-- What a test leaves behind in this process is a failure of the test.
+local function check_self()
+  if running > 0 or loop.kept_open() > 0 then return end
+  local fds = count_entries("/proc/self/fd")
+  if fds > own_fds then error("the test has left " .. fds - own_fds .. " descriptors open", 0) end
+  local pid = uv.os_getpid()
+  local children = read_file("/proc/" .. pid .. "/task/" .. pid .. "/children")
+  if children:find("%d") then error("the test has left children: " .. children, 0) end
+  local handles = loop.handles()
+  if handles > 0 then error("the test has left " .. handles .. " handles open", 0) end
+end
 
 -- Starts the program with its output in two files. The child dies with us, also when we are killed.
 local function spawn(args, opts)
@@ -96,7 +127,13 @@ local function spawn(args, opts)
   self.stdout_path, self.stderr_path = self.dir .. "/stdout", self.dir .. "/stderr"
   local out = opts.stdout_fd or assert(uv.fs_open(self.stdout_path, "w", 420))
   local err = assert(uv.fs_open(self.stderr_path, "w", 420))
-  local argv = { "--pdeathsig", "KILL", opts.program or daemon.program() }
+  local argv = { "--pdeathsig", "KILL" }
+  if opts.limit_files then
+    for _, arg in ipairs { "/bin/sh", "-c", "ulimit -n " .. opts.limit_files .. ' && exec "$0" "$@"' } do
+      argv[#argv + 1] = arg
+    end
+  end
+  argv[#argv + 1] = opts.program or daemon.program()
   for _, arg in ipairs(args) do argv[#argv + 1] = arg end
   local pid
   self.handle, pid = uv.spawn("setpriv", { args = argv, stdio = { nil, out, err }, cwd = opts.cwd or self.dir,
@@ -105,6 +142,7 @@ local function spawn(args, opts)
   uv.fs_close(err)
   if not self.handle then error("cannot start the daemon: " .. tostring(pid), 3) end
   self.pid = pid
+  running = running + 1
   return self
 end
 
@@ -119,7 +157,10 @@ function Daemon:reap(seconds, what)
     uv.process_kill(self.handle, "sigkill")
     loop.wait(function() return self.code ~= nil end, "the end of a killed process", STOP_S)
   end
-  if not self.handle:is_closing() then self.handle:close() end
+  if not self.handle:is_closing() then
+    self.handle:close()
+    running = running - 1
+  end
   loop.turn()
   if not ended then error(what .. ": still there after " .. seconds .. " s\n" .. self:tail(), 3) end
 end
@@ -133,7 +174,8 @@ end
 function daemon.run(args, opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
-  local self = spawn(args, { dir = dir, env = opts.env, program = opts.program, cwd = opts.cwd })
+  local self = spawn(args, { dir = dir, env = opts.env, program = opts.program, cwd = opts.cwd,
+    limit_files = opts.limit_files })
   local ok, err = pcall(self.reap, self, opts.seconds or START_S, "moonrelay " .. table.concat(args, " "))
   local result = { code = self.code, signal = self.signal, stdout = self:stdout(), stderr = self:stderr(), dir = dir }
   remove_tree(dir)
@@ -172,6 +214,10 @@ end
 local function parse_ready(text)
   local command, registrar, web, relay = text:match(
     "ready command=([^%s\"]+) registrar=([^%s\"]+) http=([^%s\"]+) relay=([^%s\"]+)[^\n]*\n")
+  if not command then -- the same as a record of a log in JSON
+    command, registrar, web, relay = text:match(
+      '"msg":"ready","command":"([^"]+)","registrar":"([^"]+)","http":"([^"]+)","relay":"([^"]+)"')
+  end
   if not command then return nil end
   return { command = reachable(parse_address(command)), registrar = reachable(parse_address(registrar)),
     http = reachable(parse_address(web)), relay_ports = parse_ports(relay), relay_text = relay }
@@ -211,7 +257,8 @@ end
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
-  local ok, self = pcall(spawn, arguments(opts, dir), { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd })
+  local ok, self = pcall(spawn, arguments(opts, dir), { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd,
+    limit_files = opts.limit_files })
   if not ok then
     remove_tree(dir)
     error(self, 2)
@@ -228,6 +275,7 @@ function daemon.start(opts)
   end
   for key, value in pairs(ready) do self[key] = value end
   if opts.control_pair ~= false then self:open_control_pair() end
+  self:get("/healthz") -- what is opened at the first request and kept
   self.base_fds = self:fds()
   return self
 end
@@ -245,9 +293,7 @@ end
 
 --- How many descriptors the process has open.
 function Daemon:fds()
-  local n, scan = 0, uv.fs_scandir("/proc/" .. self.pid .. "/fd")
-  while scan and uv.fs_scandir_next(scan) do n = n + 1 end
-  return n
+  return count_entries("/proc/" .. self.pid .. "/fd")
 end
 
 --- Resident memory in bytes.
@@ -296,6 +342,12 @@ end
 function Daemon:await_log(text, seconds)
   loop.wait(function() return self:stdout():find(text, 1, true) end,
     function() return "the log line " .. text .. "\n" .. self:tail() end, seconds)
+end
+
+--- Waits for a line that the pattern matches.
+function Daemon:await_log_match(pattern, seconds)
+  loop.wait(function() return self:stdout():find(pattern) end,
+    function() return "a log line like " .. pattern .. "\n" .. self:tail() end, seconds)
 end
 
 --- A line with this pattern in the log is expected and no failure.
@@ -395,7 +447,7 @@ end
 function Daemon:stop(signal)
   loop.close_owned()
   local ok, err = pcall(function()
-    if self.pair then self:await_metric("noray_relay_count", {}, 2, 20) end
+    if self.pair and not self.opts.is_short then self:await_metric("noray_relay_count", {}, 2, 20) end
     if not self:is_running() then error("the daemon has ended with status " .. self.code .. "\n" .. self:tail(), 0) end
     self:signal_with(signal or "sigterm")
     self:reap(STOP_S, "a daemon that was told to end")
@@ -409,15 +461,22 @@ function Daemon:stop(signal)
   local log = self:stdout()
   remove_tree(self.dir)
   if not ok then error(err, 2) end
+  check_self()
   return log
+end
+
+-- An error with the lines of the specs that led to it.
+local function with_places(err)
+  if type(err) ~= "string" then return err end -- luassert's own
+  for place in debug.traceback("", 2):gmatch("[^\n]-(%w+_spec%.lua:%d+)[^\n]*") do err = err .. "\n  at " .. place end
+  return err
 end
 
 --- Runs fn with a daemon of its own settings, checks and stops it, also when fn fails.
 function daemon.with(opts, fn)
+  opts.is_short = true -- it ends before the relays of the test are idle
   local self = daemon.start(opts)
-  local ok, err = xpcall(fn, function(e)
-    return type(e) == "table" and e or debug.traceback(tostring(e), 2)
-  end, self)
+  local ok, err = xpcall(fn, with_places, self)
   if not ok then
     local tail = self:tail()
     loop.close_owned()

@@ -15,7 +15,9 @@ loop.DEADLINE_S = 10
 -- The timer that makes conditions on files, processes and metrics be looked at again. It exists once and
 -- is stopped outside of loop.wait.
 local ticker
-local owned = {}
+-- A condition may wait itself, for an answer over HTTP above all.
+local waits = 0
+local owned, kept = {}, {}
 
 --- Seconds on a clock that never goes back.
 function loop.now()
@@ -33,12 +35,17 @@ function loop.try(pred, seconds)
   if result then return result end
   local ends = loop.now() + (seconds or loop.DEADLINE_S)
   ticker = ticker or uv.new_timer()
+  waits = waits + 1
   ticker:start(5, 5, function() end)
-  repeat
-    uv.run("once")
-    result = pred()
-  until result or loop.now() >= ends
-  ticker:stop()
+  local ok, err = pcall(function()
+    repeat
+      uv.run("once")
+      result = pred()
+    until result or loop.now() >= ends
+  end)
+  waits = waits - 1
+  if waits == 0 then ticker:stop() end
+  if not ok then error(err, 0) end
   return result or nil
 end
 
@@ -60,7 +67,17 @@ end
 --- Takes an object out of what the end of the test closes; whoever calls closes it.
 function loop.keep(object)
   owned[object] = nil
+  kept[object] = true
   return object
+end
+
+--- How many objects were taken out and are still open.
+function loop.kept_open()
+  local n = 0
+  for object in pairs(kept) do
+    if object.handle:is_closing() then kept[object] = nil else n = n + 1 end
+  end
+  return n
 end
 
 --- Closes what the test opened and lets the close callbacks run.

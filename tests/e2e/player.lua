@@ -17,7 +17,7 @@ function Player:register(socket, ip)
   local got
   for _ = 1, 50 do
     socket:send(self.pid, ip, self.server.registrar.port)
-    got = socket:try_recv(1)
+    got = socket:try_recv(2)
     if got then break end
   end
   if not got then error("the registrar does not answer " .. socket.text, 2) end
@@ -83,6 +83,16 @@ function player.pair(server, opts)
 end
 
 local serial = 0
+
+--- Takes what is still under way between two players, until a mark sent now has come through.
+function player.flush(pair)
+  serial = serial + 1
+  local mark = "flush " .. serial
+  pair.client.udp:send(mark, pair.ip, pair.host_port)
+  pair.host.udp:send(mark, pair.ip, pair.client_port)
+  repeat local got = pair.host.udp:recv() until got.data == mark
+  repeat local got = pair.client.udp:recv() until got.data == mark
+end
 
 --- One datagram each way, from the right ports; raises when it does not pass.
 function player.exchange(pair, data)
