@@ -170,7 +170,8 @@ static enum line_result take_line(struct connection *c, struct line *line)
     return LINE_NONE;
 }
 
-/* Moves what is left to the front, and gives memory back that a flood needed. */
+/* Moves what is left to the front once it is the smaller part, so that a long queue is not moved for
+ * every few commands; gives memory back that a flood needed. */
 static void compact(struct connection *c)
 {
     if (c->in_at == c->in_n) {
@@ -180,7 +181,7 @@ static void compact(struct connection *c)
             c->in = NULL;
             c->in_cap = 0;
         }
-    } else if (c->in_at > 0) {
+    } else if (c->in_at >= c->in_n - c->in_at) {
         memmove(c->in, c->in + c->in_at, c->in_n - c->in_at);
         c->in_n -= c->in_at;
         c->in_at = 0;
