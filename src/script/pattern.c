@@ -479,18 +479,18 @@ static bool has_specials(const char *p, size_t n)
     return false;
 }
 
-/* Argument 3: where to start, as an offset 0..n. */
+/* Argument 3: where to start, as an offset 0..n. A double, so that math.huge is large. */
 static size_t start_offset(lua_State *L, size_t n)
 {
-    lua_Integer init = luaL_optinteger(L, 3, 1);
+    double init = luaL_optnumber(L, 3, 1);
 
     if (init < 0) {
-        init += (lua_Integer)n + 1;
+        init += (double)n + 1;
     }
-    if (init < 1) {
+    if (!(init >= 1)) {
         return 0;
     }
-    return (size_t)init - 1 < n ? (size_t)init - 1 : n;
+    return init <= (double)n ? (size_t)init - 1 : n;
 }
 
 static int find_or_match(lua_State *L, bool is_find)
@@ -638,9 +638,9 @@ static int on_gsub(lua_State *L)
 {
     size_t n, np;
     const char *s = luaL_checklstring(L, 1, &n), *p = luaL_checklstring(L, 2, &np), *at = s;
-    int type = lua_type(L, 3), count = 0;
+    int type = lua_type(L, 3);
     bool is_anchored = np > 0 && *p == '^';
-    lua_Integer max;
+    double max, count = 0;
     struct matcher m;
     luaL_Buffer b;
 
@@ -649,7 +649,7 @@ static int on_gsub(lua_State *L)
                       type == LUA_TTABLE,
                   3, "string/function/table expected");
     mr__state_check_stack(L);
-    max = lua_isnoneornil(L, 4) ? (lua_Integer)n + 1 : luaL_checkinteger(L, 4);
+    max = luaL_optnumber(L, 4, (double)n + 1);
     lua_settop(L, 4);
     begin(&m, L, s, n, p + np);
     luaL_buffinit(L, &b);
@@ -674,7 +674,7 @@ static int on_gsub(lua_State *L)
     }
     luaL_addlstring(&b, at, (size_t)(m.s_end - at));
     luaL_pushresult(&b);
-    lua_pushinteger(L, count);
+    lua_pushnumber(L, count);
     return 2;
 }
 

@@ -13,6 +13,7 @@
 #include "script/sandbox.h"
 
 #include "script/pattern.h"
+#include "script/state.h"
 #include "script/suggest.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@
 enum {
     /* string.rep is the one function that makes a gigabyte of nothing in one call. */
     REP_BYTES_MAX = 1024 * 1024,
+    MOVES_PER_LOOK = 1024, /* at the clock, in table.insert: about 10 us */
 };
 
 struct library {
@@ -119,6 +121,34 @@ static int on_rep(lua_State *L)
     lua_insert(L, 1);
     lua_call(L, 3, 1);
     return 1;
+}
+
+/* LuaJIT's moves from any position, also from -2^31, in C that nothing interrupts. */
+static int on_insert(lua_State *L)
+{
+    size_t n;
+    double at;
+
+    luaL_checktype(L, 1, LUA_TTABLE);
+    n = lua_objlen(L, 1);
+    if (lua_gettop(L) == 2) {
+        lua_rawseti(L, 1, (int)n + 1);
+        return 0;
+    }
+    if (lua_gettop(L) != 3) {
+        return luaL_error(L, "wrong number of arguments to 'insert'");
+    }
+    at = luaL_checknumber(L, 2);
+    luaL_argcheck(L, at >= 1 && at <= (double)n + 1, 2, "position out of bounds");
+    for (size_t i = n + 1; i > (size_t)at; i--) {
+        if (i % MOVES_PER_LOOK == 0) {
+            mr__state_charge(L);
+        }
+        lua_rawgeti(L, 1, (int)i - 1);
+        lua_rawseti(L, 1, (int)i);
+    }
+    lua_rawseti(L, 1, (int)at);
+    return 0;
 }
 
 double mr__sandbox_wall_s(void *user)
@@ -267,6 +297,9 @@ static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
     get_template(L, "string", "rep");
     lua_pushcclosure(L, on_rep, 1);
     set_template(L, "string", "rep");
+
+    lua_pushcfunction(L, on_insert);
+    set_template(L, "table", "insert");
 
     get_template(L, "math", "randomseed");
     lua_pushnumber(L, (double)(opts->seed >> 11)); /* 53 bits, what a number holds */

@@ -144,6 +144,8 @@ static int run_fixed(lua_State *L)
         "same(s.gsub('THE (quick) fox', '%f[%a]%a+', '*'), '* (*) *')\n"
         "same(pcall(s.gsub, 'x', 'x', function() return {} end), false)\n"
         "same(pcall(s.gsub, 'x', 'x', true), false)\n"
+        "same(s.gsub('xxx', 'x', 'y', math.huge), 'yyy')\n"
+        "same(s.find('xxx', 'x', math.huge), nil) same(s.find('xxx', 'x', -math.huge), 1)\n"
         "same(pcall(s.find, 'x'), false)\n"
         "same(pcall(s.gmatch, 'x'), false)\n"
         "local t = {} for k, v in s.gmatch('a=1,b=2', '(%w+)=(%w+)') do t[#t + 1] = k .. v end\n"

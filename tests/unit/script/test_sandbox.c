@@ -58,6 +58,9 @@ static const struct {
      "took more than 10 ms"},
     {"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
      "took more than 10 ms"},
+    {"table.insert({}, -2^31, 1)", "bad argument #2 to 'insert' (position out of bounds)"},
+    {"table.insert({}, 0/0, 1)", "bad argument #2 to 'insert' (position out of bounds)"},
+    {"table.insert({})", "wrong number of arguments to 'insert'"},
     /* stack */
     {"local f function f() return (('x'):gsub('x', f)) end f()", "C stack overflow"},
     {"local f function f() return (('x'):gsub('x', setmetatable({}, { __index = f }))) end f()",
@@ -309,6 +312,8 @@ TEST(functions_that_are_there_do_what_lua_says)
             "same(relay.isip('1.2.3.4.5'), nil) same(relay.isip(''), nil)\n"
             "same(type(relay.now()), 'number') same(relay.monotonic() <= relay.monotonic(), true)\n"
             "same(os.date('!%Y-%m-%d', 0), '1970-01-01') same(os.time() - os.time() <= 0, true)\n"
+            "local l = {} table.insert(l, 'b') table.insert(l, 1, 'a') table.insert(l, 3, 'd')\n"
+            "table.insert(l, 3, 'c') same(table.concat(l), 'abcd')\n"
             "local t = { 3, 1, 2 } table.sort(t) same(table.concat(t), '123')\n"
             "table.sort(t, function(x, y) return x > y end) same(table.concat(t), '321')\n"
             "for _, level in ipairs { 'debug', 'info', 'warn', 'error' } do\n"
