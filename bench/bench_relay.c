@@ -8,7 +8,7 @@
  *
  *   bench_relay [quick]             the table
  *   bench_relay instructions [CONTENDER [DEPTH]]     user code, counted by callgrind
- *   bench_relay one CONTENDER RELAYS DEPTH STALLS    one figure, e.g. under perf
+ *   bench_relay one CONTENDER RELAYS DEPTH STALLS [mixed]   one figure, e.g. under perf
  *
  * Start reading at measure().
  */
@@ -25,6 +25,7 @@
 enum {
     ROUNDS = 3,
     PAYLOAD = 64,
+    PAYLOAD_MAX = 128,
     PATH = 4096,
     STILL_MS = 12, /* a busy machine may leave a relay waiting for some */
 };
@@ -148,27 +149,30 @@ static void open_all_peers(unsigned relays)
         peers[open_peers] = bench_socket(&peer_ports[open_peers]);
 }
 
-/* Every peer sends to its partner's port, `depth` datagrams in all rounds of one. */
-static void queue(unsigned relays, unsigned depth)
+/* Every peer sends to its partner's port, `depth` datagrams in all rounds of one. Mixed:
+ * no two sizes in a row are such that the kernel could be handed both as one message. */
+static void queue(unsigned relays, unsigned depth, int is_mixed)
 {
-    char payload[PAYLOAD] = {0};
+    char payload[PAYLOAD_MAX] = {0};
 
     for (unsigned d = 0; d < depth; d++) {
+        size_t size = is_mixed ? PAYLOAD + d % (PAYLOAD_MAX - PAYLOAD) : PAYLOAD;
+
         for (unsigned i = 0; i < relays; i++) {
             struct sockaddr_in to = bench_loopback(relay_ports[i ^ 1]);
 
-            (void)sendto(peers[i], payload, sizeof payload, 0, (struct sockaddr *)&to, sizeof to);
+            (void)sendto(peers[i], payload, size, 0, (struct sockaddr *)&to, sizeof to);
         }
     }
 }
 
 static uint64_t take_delivered(unsigned relays)
 {
-    char payload[PAYLOAD + 1];
+    char payload[PAYLOAD_MAX];
     uint64_t n = 0;
 
     for (unsigned i = 0; i < relays; i++) {
-        while (recv(peers[i], payload, sizeof payload, MSG_DONTWAIT) == PAYLOAD)
+        while (recv(peers[i], payload, sizeof payload, MSG_DONTWAIT) >= PAYLOAD)
             n++;
     }
     return n;
@@ -223,7 +227,7 @@ static void stop_and_wait(pid_t pid)
 }
 
 static struct result measure(const struct relay *r, unsigned relays, unsigned depth,
-                             unsigned stalls, long still_ms)
+                             unsigned stalls, int is_mixed, long still_ms)
 {
     uint64_t cpu = 0, wall = 0, delivered = 0, total = (uint64_t)relays * depth * stalls;
 
@@ -232,7 +236,7 @@ static struct result measure(const struct relay *r, unsigned relays, unsigned de
         uint64_t before, begin, moved = 0;
 
         stop_and_wait(r->pid);
-        queue(relays, depth);
+        queue(relays, depth, is_mixed);
         before = now_ns(r->cpu);
         begin = now_ns(CLOCK_MONOTONIC);
         kill(r->pid, SIGCONT);
@@ -255,18 +259,18 @@ static int by_cpu(const void *a, const void *b)
 }
 
 static struct result run_once(const struct contender *c, unsigned relays, unsigned depth,
-                              unsigned stalls)
+                              unsigned stalls, int is_mixed)
 {
     struct relay r = start(c, relays, 0);
     struct result result;
 
-    (void)measure(&r, relays, depth, 1, STILL_MS); /* warm */
-    result = measure(&r, relays, depth, stalls, STILL_MS);
+    (void)measure(&r, relays, depth, 1, is_mixed, STILL_MS); /* warm */
+    result = measure(&r, relays, depth, stalls, is_mixed, STILL_MS);
     (void)stop(&r);
     return result;
 }
 
-static void compare(unsigned relays, unsigned depth, unsigned stalls)
+static void compare(unsigned relays, unsigned depth, unsigned stalls, int is_mixed)
 {
     struct result results[CONTENDERS][ROUNDS];
     double yardstick = 0;
@@ -274,9 +278,13 @@ static void compare(unsigned relays, unsigned depth, unsigned stalls)
     open_all_peers(relays);
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned c = 0; c < CONTENDERS; c++)
-            results[c][round] = run_once(&contenders[c], relays, depth, stalls);
+            results[c][round] = run_once(&contenders[c], relays, depth, stalls, is_mixed);
     }
-    printf("%u relays, %u a socket, %u stalls\n", relays, depth, stalls);
+    printf("%u relays, %u a socket%s, %u stalls\n", relays, depth,
+           depth == 1 ? ""
+           : is_mixed ? " of mixed sizes"
+                      : " of one size",
+           stalls);
     for (unsigned c = 0; c < CONTENDERS; c++) {
         struct result *r = results[c];
         int is_lost = 0;
@@ -307,7 +315,7 @@ static void count_instructions(const struct contender *c, unsigned relays, unsig
     for (unsigned k = 0; k < 2; k++) {
         struct relay r = start(c, relays, 1);
 
-        (void)measure(&r, relays, depth, k ? many : few, 50);
+        (void)measure(&r, relays, depth, k ? many : few, 1, 50);
         counted[k] = stop(&r);
     }
     printf("%-18s %5u relays, %2u a socket: %4.0f instructions a datagram\n", c->name, relays,
@@ -339,22 +347,25 @@ int main(int argc, char **argv)
         }
         return 0;
     }
-    if (argc == 6 && strcmp(argv[1], "one") == 0) {
+    if (argc >= 6 && strcmp(argv[1], "one") == 0) {
         const struct contender *c = &contenders[atoi(argv[2])];
         unsigned relays = (unsigned)atoi(argv[3]);
         struct result r;
 
         open_all_peers(relays);
-        r = run_once(c, relays, (unsigned)atoi(argv[4]), (unsigned)atoi(argv[5]));
+        r = run_once(c, relays, (unsigned)atoi(argv[4]), (unsigned)atoi(argv[5]), argc > 6);
         printf("%s: cpu %.0f ns, wall %.0f ns, delivered %.3f\n", c->name, r.cpu_ns, r.wall_ns,
                r.delivered);
         return 0;
     }
-    compare(100, 1, is_quick ? 20 : 200);
-    compare(1000, 1, is_quick ? 5 : 30);
-    compare(100, 32, is_quick ? 2 : 20);
-    compare(1000, 32, is_quick ? 1 : 3);
-    if (!is_quick)
-        compare(9900, 1, 5);
+    compare(100, 1, is_quick ? 20 : 200, 0);
+    compare(1000, 1, is_quick ? 5 : 30, 0);
+    compare(100, 32, is_quick ? 2 : 20, 1);
+    compare(100, 32, is_quick ? 2 : 20, 0);
+    if (is_quick)
+        return 0;
+    compare(1000, 32, 3, 1);
+    compare(1000, 32, 3, 0);
+    compare(9900, 1, 5, 0);
     return 0;
 }

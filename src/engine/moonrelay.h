@@ -321,19 +321,23 @@ MR_API mr_relay_id mr_relay_at(const struct mr *mr, uint32_t port);
 MR_API mr_relay_id mr_relay_of(const struct mr *mr, const struct mr_addr *peer);
 MR_API mr_relay_id mr_relay_next(const struct mr *mr, mr_relay_id id);
 
-/* "51200.17": the UDP port and the generation. Returns the length. */
+/* "51200.17": the UDP port and the generation. Where several ports have that number (on
+ * several local addresses), all but the first to open add their index: "51200@7.17".
+ * Returns the length. _parse() gives 0 for what names no live relay. */
 MR_API size_t mr_relay_format(const struct mr *mr, mr_relay_id id, char *buf, size_t cap);
 MR_API mr_relay_id mr_relay_parse(const struct mr *mr, const char *text, size_t n);
 
 /* ---------------------------------------------------------------- pairs and links */
 
-/* Lets two relays exchange datagrams; a == b is an echo. Idempotent. -ENOSPC: max_pairs. */
+/* Lets two relays exchange datagrams; a == b is an echo. Idempotent. -ENOSPC: max_pairs.
+ * -EAFNOSUPPORT: the port of one cannot reach the other's peer. */
 MR_API MR_MUST_CHECK int mr_pair(struct mr *mr, mr_relay_id a, mr_relay_id b);
 MR_API int mr_unpair(struct mr *mr, mr_relay_id a, mr_relay_id b);
 MR_API int mr_is_paired(const struct mr *mr, mr_relay_id a, mr_relay_id b); /* 1, 0 or -ENOENT */
 
 /* A single link by hand: what arrives at port from remote leaves through egress (a port)
- * to dest and is charged to the relay, with which the link ends. -EEXIST. */
+ * to dest and is charged to the relay, with which the link ends. -EEXIST. -EINVAL: a port is not
+ * open. -EADDRNOTAVAIL: an end is one of our own addresses. -EAFNOSUPPORT. -ENOSPC. */
 MR_API MR_MUST_CHECK int mr_link_add(struct mr *mr, uint32_t port, const struct mr_addr *remote,
                                      uint32_t egress, const struct mr_addr *dest,
                                      mr_relay_id charged);
