@@ -270,10 +270,11 @@ static void on_incoming(uv_poll_t *poll, int status, int events)
 
     (void)status;
     (void)events;
-    drive(h); /* who has ended makes room first */
-    for (int i = 0; i < ACCEPTS_PER_TURN && accept_one(h); i++) {
-    }
+    /* Who has ended makes room first, also those who ended before we have met them. */
     drive(h);
+    for (int i = 0; i < ACCEPTS_PER_TURN && accept_one(h); i++) {
+        drive(h);
+    }
 }
 
 static void on_timer(uv_timer_t *timer)
