@@ -79,10 +79,14 @@ static const struct {
 };
 
 /* Wrappers in Lua, so that what they call may yield and is counted. Results are in the order of
- * `wrapped`. xpcall calls its handler when the stack is unwound already: LuaJIT's own calls it in
- * the middle, and a handler that fails or loops there is called again and again. */
+ * wrap_functions(). pcall and tostring are wrapped because LuaJIT's own are no frames that it looks
+ * at: `__call = pcall` ran over the stack's end, and `__tostring = tostring` for ever. xpcall calls
+ * its handler when the stack is unwound already: LuaJIT's own calls it in the middle, and a handler
+ * that fails or loops there is called again and again. */
 static const char prelude[] =
-    "local pcall, select, error, type, sort, time, date, floor, now = ...\n"
+    "local pcall, tostring, select, error, type, sort, time, date, floor, now = ...\n"
+    "local function counted_pcall(...) return pcall(...) end\n"
+    "local function counted_tostring(...) return tostring(...) end\n"
     "local function finish(handler, ok, ...)\n"
     "  if ok then return true, ... end\n"
     "  return false, select(2, pcall(handler, ...))\n"
@@ -95,7 +99,7 @@ static const char prelude[] =
     "end\n"
     "local function os_time(t) if t == nil then return floor(now()) end return time(t) end\n"
     "local function os_date(format, t) return date(format, t or floor(now())) end\n"
-    "return xpcall, sort_some, os_time, os_date\n";
+    "return counted_pcall, counted_tostring, xpcall, sort_some, os_time, os_date\n";
 
 static const char template_key, strict_key; /* their addresses are keys of the registry */
 
@@ -279,6 +283,7 @@ static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
         lua_error(L);
     }
     get_template(L, "", "pcall");
+    get_template(L, "", "tostring");
     get_template(L, "", "select");
     get_template(L, "", "error");
     get_template(L, "", "type");
@@ -288,11 +293,13 @@ static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
     get_template(L, "math", "floor");
     lua_pushlightuserdata(L, (void *)(uintptr_t)opts);
     lua_pushcclosure(L, on_now, 1);
-    lua_call(L, 9, 4);
+    lua_call(L, 10, 6);
     set_template(L, "os", "date");
     set_template(L, "os", "time");
     set_template(L, "table", "sort");
     set_template(L, "", "xpcall");
+    set_template(L, "", "tostring");
+    set_template(L, "", "pcall");
 
     get_template(L, "string", "rep");
     lua_pushcclosure(L, on_rep, 1);

@@ -27,8 +27,10 @@ enum {
     /* An allocation from which on the next instruction looks at the clock: what makes strings of
      * megabytes takes milliseconds an instruction. */
     LARGE_BYTES = 64 * 1024,
-    /* Of the 8 MiB that a thread usually has; 128 KiB (musl) would want a smaller one. */
-    C_STACK_BYTES = 512 * 1024,
+    /* Of the 8 MiB that a thread usually has; 128 KiB (musl) would want a smaller one. Not more,
+     * since LuaJIT unwinds an error in the square of the calls of C: 2,300 sorts inside of one
+     * another, which are 512 KiB, took it 90 ms. */
+    C_STACK_BYTES = 256 * 1024,
     SMALL_BYTES = 2 << 20,
 };
 
@@ -199,6 +201,17 @@ void mr__state_charge(lua_State *L)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* The registry must not grow later: when LuaJIT runs out of memory in the middle of making a table
+ * larger, what was in it may be lost, and our hooks are in this one. */
+static int reserve_thread(lua_State *L)
+{
+    struct script_state *st = lua_touserdata(L, 1);
+
+    lua_pushboolean(L, 0);
+    st->thread_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    return 0;
+}
+
 int mr__state_init(struct script_state *st, size_t cap_bytes)
 {
     lua_State *L = luaL_newstate();
@@ -206,7 +219,12 @@ int mr__state_init(struct script_state *st, size_t cap_bytes)
     if (!L) {
         return -ENOMEM;
     }
-    *st = (struct script_state){.L = L, .cap_bytes = cap_bytes, .thread_ref = LUA_NOREF};
+    *st = (struct script_state){.L = L, .cap_bytes = cap_bytes};
+    if (lua_cpcall(L, reserve_thread, st) != 0) {
+        lua_close(L);
+        st->L = NULL;
+        return -ENOMEM;
+    }
     st->used_bytes = (size_t)lua_gc(L, LUA_GCCOUNT, 0) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB, 0);
     st->base_alloc = lua_getallocf(L, &st->base_alloc_user);
     lua_setallocf(L, count_alloc, st);
@@ -331,15 +349,18 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
 static lua_State *take_thread(lua_State *L, struct script_state *st, bool *is_kept)
 {
     *is_kept = !st->is_thread_busy;
-    if (*is_kept && st->thread_ref != LUA_NOREF) {
+    if (*is_kept) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, st->thread_ref);
-        lua_settop(lua_tothread(L, -1), 0);
-        return lua_tothread(L, -1);
+        if (lua_isthread(L, -1)) {
+            lua_settop(lua_tothread(L, -1), 0);
+            return lua_tothread(L, -1);
+        }
+        lua_pop(L, 1);
     }
     lua_State *co = lua_newthread(L);
     if (*is_kept) {
         lua_pushvalue(L, -1);
-        st->thread_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+        lua_rawseti(L, LUA_REGISTRYINDEX, st->thread_ref);
     }
     return co;
 }
@@ -347,10 +368,8 @@ static lua_State *take_thread(lua_State *L, struct script_state *st, bool *is_ke
 /* A coroutine that failed or waits is not used again. */
 static void drop_thread(lua_State *L, struct script_state *st)
 {
-    int ref = st->thread_ref;
-
-    st->thread_ref = LUA_NOREF; /* first: unref may run out of memory */
-    luaL_unref(L, LUA_REGISTRYINDEX, ref);
+    lua_pushboolean(L, 0);
+    lua_rawseti(L, LUA_REGISTRYINDEX, st->thread_ref);
 }
 
 static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failure *failure)

@@ -36,7 +36,7 @@ struct script_state {
     const char *stack_base; /* of C, where the state was entered; NULL: it is not */
     bool is_hurried;        /* the next instruction looks at the clock */
 
-    int thread_ref; /* of the coroutine kept for the next call; LUA_NOREF: none */
+    int thread_ref; /* the registry's place for the coroutine kept for the next call, or false */
     bool is_thread_busy;
 };
 

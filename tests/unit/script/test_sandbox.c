@@ -77,6 +77,14 @@ static const struct {
     {"local function f() coroutine.wrap(f)() end f()",
      "overflow|took more than 10 ms|not enough memory"},
     {"local t = setmetatable({}, {}) getmetatable(t).__index = t return t.x", "loop"},
+    {"local function f() pcall(string.gsub, 'x', 'x', f) pcall(string.gsub, 'x', 'x', f) end f()",
+     "took more than"},
+    {"local function f() pcall(coroutine.wrap(f)) pcall(coroutine.wrap(f)) end f()",
+     "took more than|not enough memory"},
+    {"return tostring(setmetatable({}, { __tostring = tostring }))", "took more than"},
+    {"return ('%s'):format(setmetatable({}, { __tostring = tostring }))", "took more than"},
+    {"local t = setmetatable({}, { __call = pcall }) error(t() and 'came back', 0)",
+     "came back|stack overflow|took more than"},
     {"unpack({}, 1, 1e8)", "too many results to unpack"},
     {"return string.byte(('x'):rep(1e6), 1, -1)", "string slice too long|stack overflow"},
     /* memory */
@@ -392,6 +400,27 @@ TEST(memory_that_scripts_may_use_is_bounded_and_the_next_call_works_at_any_cap)
     rig_end(&rig);
 }
 
+TEST(a_hook_that_uses_up_the_memory_takes_no_other_hook_with_it)
+{
+    static const char policy[] =
+        "return { create = function() return { ttl = 1 } end,"
+        " drop = function() local t = {} local function f()"
+        " t[#t + 1] = coroutine.create(f) return coroutine.resume(t[#t]) end"
+        " f() while true do t = { t } end end }";
+    struct hook_event drop = rig_event(MR_HOOK_DROP), create = rig_event(MR_HOOK_CREATE);
+
+    rig_start(&rig);
+    for (uint64_t cap = 150000; cap < 300000; cap += 1511) {
+        rig.opts.memory_bytes = cap;
+        REQUIRE_EQ(rig_load_policy(&rig, policy), 0);
+        for (int i = 0; i < 3; i++) {
+            CHECK_STR(rig_ask(&rig, &drop), "failed policy-error by p");
+            CHECK_STR(rig_ask(&rig, &create), "admit ttl=1");
+        }
+    }
+    rig_end(&rig);
+}
+
 TEST(ten_thousand_failures_leave_no_memory_and_no_stack_behind)
 {
     struct hook_event ev = rig_event(MR_HOOK_CREATE);
@@ -478,6 +507,7 @@ TEST_MAIN(TEST_CASE(what_a_script_does_ends_as_an_error_of_its_hook_and_the_next
           TEST_CASE(functions_that_are_there_do_what_lua_says),
           TEST_CASE(loading_has_a_budget_of_its_own), TEST_CASE(bytecode_is_refused),
           TEST_CASE(memory_that_scripts_may_use_is_bounded_and_the_next_call_works_at_any_cap),
+          TEST_CASE(a_hook_that_uses_up_the_memory_takes_no_other_hook_with_it),
           TEST_CASE(ten_thousand_failures_leave_no_memory_and_no_stack_behind),
           TEST_CASE(running_out_of_memory_anywhere_in_loading_leaves_nothing_behind),
           TEST_CASE(running_out_of_memory_for_an_answer_is_a_refusal))
