@@ -139,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct settings *settings = mr__settings_create();
     struct mr_options o;
-    struct mr *mr;
+    struct mr *mr = NULL;
     struct service *s;
 
     now_ns = 1000000000;
