@@ -79,6 +79,15 @@ static void set_signals(void)
     sigaction(SIGPIPE, &action, NULL);
 }
 
+#ifdef MR_SANITIZED
+static void ignore_signals(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+}
+#endif
+
 /* A parent that closed a standard stream would have our first socket take its number, and the log
  * go to a player. */
 static void fill_standard_streams(void)
@@ -113,7 +122,7 @@ static int serve(const struct mr_server_options *opts)
     }
     fflush(NULL);
 #ifdef MR_SANITIZED
-    atomic_store(&running, NULL);
+    ignore_signals();
     mr_server_destroy(server);
     exit(rc < 0 ? MR_SERVER_EXIT_FAILED : MR_SERVER_EXIT_OK);
 #endif

@@ -147,8 +147,8 @@ static inline uint64_t mr__engine_now(const struct mr *mr)
 
 /* ---- control.c: commands out */
 
-/* The log has room for one command from then on, so that without memory for a longer one the workers
- * can still make room. -ENOMEM. */
+/* The log has room for one command from then on, so that without memory for a longer one the
+ * workers can still make room. -ENOMEM. */
 int mr__control_init(struct mr *mr);
 /* A command to fill; it is issued by mr__control_send(). */
 struct command *mr__control_command(struct mr *mr, enum command_type type, uint32_t port);

@@ -170,8 +170,8 @@ static enum line_result take_line(struct connection *c, struct line *line)
     return LINE_NONE;
 }
 
-/* Moves what is left to the front once it is the smaller part, so that a long queue is not moved for
- * every few commands; gives memory back that a flood needed. */
+/* Moves what is left to the front once it is the smaller part, so that a long queue is not moved
+ * for every few commands; gives memory back that a flood needed. */
 static void compact(struct connection *c)
 {
     if (c->in_at == c->in_n) {
