@@ -332,7 +332,8 @@ describe("a policy", function()
   end)
 
   it("a_maximum_of_bytes_ends_a_relay", function()
-    with({ [[return { create = function() return { max_bytes = 5000 } end }]],
+    -- Without the refusal the shipped policy would give the player another relay for what he sends on.
+    with({ [[return { create = function() return { max_bytes = 5000 } end, drop = function() return false end }]],
       [[local relay = require "relay"
         return { destroyed = function(ev) relay.log.info("ended", { why = ev.reason }) end }]] }, function(server)
       local pair = player.pair(server)
