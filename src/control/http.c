@@ -22,6 +22,7 @@ enum {
     LISTEN_BACKLOG = 64,
     CONNECTION_MEMORY = 16 * 1024,
     ACCEPTS_PER_TURN = 16,
+    LOOK_MS = 1000,    /* between looks for ends that the library has missed */
     BACK_OFF_MS = 100, /* the listener rests when the machine is out of descriptors */
 };
 
@@ -29,7 +30,7 @@ struct client {
     struct client *next, **link;
     uint64_t until_ms; /* the list is ordered by it, oldest first */
     int fd;
-    bool is_cut;
+    bool is_cut, is_asking; /* asking: the head of a request is here, its answer is not done */
 };
 
 struct http {
@@ -112,6 +113,23 @@ static enum MHD_Result answer(struct http *h, struct MHD_Connection *to, const c
     return respond_line(to, MHD_HTTP_NOT_FOUND, "not found: /metrics, /livez and /readyz are");
 }
 
+static struct client *client_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+static void mark_asking(struct MHD_Connection *connection)
+{
+    struct client *c = client_of(connection);
+
+    if (c) {
+        c->is_asking = true;
+    }
+}
+
 /*
  * Called with the head, then with each part of a body, then once more. An answer at the
  * first call makes libmicrohttpd close the connection, which is right for a method that
@@ -125,6 +143,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *to, const c
 
     (void)version;
     (void)body;
+    mark_asking(to);
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         return respond_line(to, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD");
     }
@@ -191,30 +210,37 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
                          enum MHD_RequestTerminationCode why)
 {
     struct http *h = user;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct client *c = info ? info->socket_context : NULL;
+    struct client *c = client_of(connection);
 
     *state = NULL; /* of the request; the next one on this connection begins anew */
     if (c && !c->is_cut && why == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
+        c->is_asking = false;
         unlink_client(h, c);
         append_client(h, c);
     }
 }
 
-/* Ends what is over time: libmicrohttpd sees the end of its stream and cleans up. */
+/*
+ * Ends what is over time, and what the library takes for alive although it is over: a FIN
+ * that came with the last bytes of half a request has no event of its own. The library
+ * sees the end of its stream and cleans up. Returns when to look again.
+ */
 static uint64_t cut_overdue(struct http *h, uint64_t now_ms)
 {
+    uint64_t wait_ms = UINT64_MAX;
+
     for (struct client *c = h->oldest; c; c = c->next) {
-        if (c->until_ms > now_ms) {
-            return c->until_ms - now_ms;
+        if (c->is_cut) {
+            continue;
         }
-        if (!c->is_cut) {
+        if (c->until_ms <= now_ms || (!c->is_asking && mr__listener_is_ended(c->fd))) {
             c->is_cut = true;
             (void)shutdown(c->fd, SHUT_RDWR);
+        } else {
+            wait_ms = LOOK_MS;
         }
     }
-    return UINT64_MAX;
+    return wait_ms;
 }
 
 static void on_timer(uv_timer_t *timer);

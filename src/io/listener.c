@@ -116,6 +116,13 @@ int mr__listener_shed(int listener, int *reserve)
     return fd >= 0 ? 0 : fd;
 }
 
+bool mr__listener_is_ended(int fd)
+{
+    char c;
+
+    return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void mr__listener_close(int fd)
 {
     if (fd >= 0) {

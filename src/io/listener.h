@@ -8,6 +8,7 @@
 
 #include "core/address.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct listener_options {
@@ -31,6 +32,9 @@ int mr__listener_accept(int listener, struct mr_addr *peer, struct mr_addr *loca
  * given up and taken again. So a process out of descriptors does not spin on a listener that stays
  * readable. 0, -EAGAIN: none waits, -EMFILE: *reserve is -1 and could not be opened. */
 int mr__listener_shed(int listener, int *reserve);
+
+/* Whether the peer has sent its FIN and everything before it was read. */
+bool mr__listener_is_ended(int fd);
 
 /* A descriptor to give to mr__listener_shed(); close it with mr__listener_close(). */
 int mr__listener_reserve(void);

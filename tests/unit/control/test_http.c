@@ -234,6 +234,40 @@ TEST(connections_that_were_reset_do_not_count_against_the_next)
     tear_down(&f);
 }
 
+TEST(a_client_that_ends_within_a_request_is_ended_long_before_the_timeout)
+{
+    struct fixture f;
+    uint64_t from;
+
+    set_up(&f);
+    for (int i = 0; i < 10; i++) {
+        int fd = client_open(&f.at);
+        from = test_now_ms();
+        CHECK_EQ(send(fd, "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL), 6);
+        shutdown(fd, SHUT_WR);
+        answer = (struct reply){.n = 0};
+        REQUIRE_IN_TURNS(&f.loop, client_read(fd, &answer));
+        CHECK_LT(test_now_ms() - from, (MR_HTTP_TIMEOUT_S - 2) * 1000u);
+        close(fd);
+    }
+    tear_down(&f);
+}
+
+TEST(a_client_that_asks_and_says_no_more_gets_its_answer)
+{
+    struct fixture f;
+
+    set_up(&f);
+    int fd = client_open(&f.at);
+    CHECK_EQ(send(fd, "GET /livez HTTP/1.0\r\n\r\n", 23, MSG_NOSIGNAL), 23);
+    shutdown(fd, SHUT_WR);
+    answer = (struct reply){.n = 0};
+    REQUIRE_IN_TURNS(&f.loop, client_read(fd, &answer));
+    CHECK(strstr(answer.text, " 200 ") != NULL);
+    close(fd);
+    tear_down(&f);
+}
+
 TEST(a_port_in_use_is_an_error_that_leaves_nothing)
 {
     struct fixture f;
@@ -253,4 +287,6 @@ TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
           TEST_CASE(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody),
           TEST_CASE(it_listens_again_after_its_limit_of_connections_was_reached),
           TEST_CASE(connections_that_were_reset_do_not_count_against_the_next),
+          TEST_CASE(a_client_that_ends_within_a_request_is_ended_long_before_the_timeout),
+          TEST_CASE(a_client_that_asks_and_says_no_more_gets_its_answer),
           TEST_CASE(a_port_in_use_is_an_error_that_leaves_nothing))
