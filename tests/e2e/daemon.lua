@@ -18,6 +18,8 @@ local daemon = {}
 local STOP_S = 20
 -- A start binds every port of its range.
 local START_S = 30
+-- An HTTP connection that was left half-way is closed after 10 s.
+local FDS_S = 20
 -- Memory that was given back is used again soon, so that growth of the process is growth of what is in use.
 local SANITIZERS = {
   ASAN_OPTIONS = "quarantine_size_mb=1:detect_leaks=1:abort_on_error=0:exitcode=99",
@@ -423,7 +425,7 @@ function Daemon:after_case()
   local ok = loop.try(function()
     fds = self:fds()
     return fds <= self.base_fds
-  end)
+  end, FDS_S)
   if not ok then error("the daemon has " .. fds .. " descriptors, before the test " .. self.base_fds, 2) end
 end
 
