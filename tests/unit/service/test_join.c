@@ -261,6 +261,33 @@ TEST(lifetime_traffic_stops_at_its_limit_and_connect_relay_restarts_it)
     world_close(w);
 }
 
+TEST(lifetime_duration_is_told_before_stops_at_its_end_and_connect_relay_restarts_it)
+{
+    unsigned a, b, c, d;
+
+    open_pair(
+        (const char *[]){"udp_relay_max_lifetime_duration=310s", "udp_relay_timeout=20m", NULL});
+    REQUIRE(world_relay(w, &client, &host, &a, &b));
+    world_inject(w, "10.0.0.2:6000", a, 10);
+    CHECK_STR(LINE(client), "");
+    world_advance(w, 10500);
+    world_inject(w, "10.0.0.2:6000", a, 10);
+    CHECK_STR(LINE(client), "limit duration-soon");
+    CHECK_STR(LINE(host), "limit duration-soon"); /* his relay is as old */
+    w->now_ns += 299ull * 1000000000;
+    world_settle(w);
+    CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, NULL, NULL), MR_VERDICT_FORWARD);
+    world_advance(w, 1000);
+    world_inject(w, "10.0.0.2:6000", a, 10);
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_DURATION), 1);
+    CHECK_STR(LINE(client), "limit duration");
+    CHECK_EQ(world_relays(w), 2);
+    REQUIRE(world_relay(w, &client, &host, &c, &d));
+    CHECK(a == c && b == d);
+    CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, NULL, NULL), MR_VERDICT_FORWARD);
+    world_close(w);
+}
+
 TEST(a_limit_is_told_once_in_ten_seconds_to_the_owner_alone)
 {
     unsigned a, b;
@@ -566,6 +593,7 @@ TEST_MAIN(
     TEST_CASE(a_stale_peer_does_not_reach_who_plays_next),
     TEST_CASE(when_all_free_ports_rest_the_one_freed_longest_ago_is_taken),
     TEST_CASE(lifetime_traffic_stops_at_its_limit_and_connect_relay_restarts_it),
+    TEST_CASE(lifetime_duration_is_told_before_stops_at_its_end_and_connect_relay_restarts_it),
     TEST_CASE(a_limit_is_told_once_in_ten_seconds_to_the_owner_alone),
     TEST_CASE(connect_through_the_relay_tells_our_address_and_the_others_port),
     TEST_CASE(players_of_different_families_meet_at_the_relay_and_see_no_address_of_each_other),
