@@ -15,6 +15,7 @@
 --   a new connect-relay restarts lifetimes                (both)
 --   told 5 minutes before                                 the_end_of_a_lifetime_is_told_5_minutes_before
 --   limit <kind>, once per kind and 10 s                  a_limit_is_told_once_while_it_lasts
+--   ... to the relay's owner                              the_latest_player_of_a_shared_relay_is_told
 --   errors = off                                          errors_off_tells_no_limit
 --   0 means none                                          a_limit_of_0_is_none
 --   it is UDP payload that counts                         payload_is_counted_and_nothing_else
@@ -223,6 +224,21 @@ describe("a limit", function()
       pair.host.tcp:expect("limit bandwidth")
       pair.host.tcp:expect_nothing_more()
       assert.equal(2, server:metric("moonrelay_limit_hits_total", { kind = "bandwidth" }))
+    end)
+  end)
+
+  it("the_latest_player_of_a_shared_relay_is_told", function()
+    daemon.with({ set = { udp_relay_max_individual_traffic = "2kb" }, control_pair = false }, function(server)
+      local host, first = player.join(server), player.join(server)
+      player.relay(first, host)
+      local second = player.join(server, { udp = false })
+      second.udp = first.udp
+      second:register()
+      local pair = player.relay(second, host)
+      flood(server, pair.client.udp, pair.host.udp, pair.host_port, 20, KIB, "bandwidth")
+      second.tcp:expect("limit bandwidth")
+      second.tcp:expect_nothing_more()
+      first.tcp:expect_nothing_more()
     end)
   end)
 

@@ -15,6 +15,7 @@
 --   a peer's closed socket                                a_peers_closed_socket_costs_its_datagrams_only
 --   ICMP errors                                           errors_from_a_closed_peer_disturb_no_other_relay
 --   a host with many clients                              a_host_tells_its_clients_apart_by_their_ports
+--   workers                                               any_number_of_workers_relays_the_same
 --   relay ports leave the address to the routes           (the source is 127.0.0.1 in every exchange above)
 --   mixed families                                        (connect_spec)
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
@@ -205,8 +206,10 @@ describe("relaying", function()
     loop.keep(closed)
     local other = udp.open("127.66.0.3")
     other:connect("127.0.0.1", nobody)
-    other:send("anybody?")
-    loop.wait(function() return #other.errors > 0 end, "an ICMP error from a closed port")
+    loop.wait(function()
+      other:send("anybody?")
+      return #other.errors > 0
+    end, "an ICMP error from a closed port")
   end)
 
   it("a_peers_closed_socket_costs_its_datagrams_only", function()
@@ -240,6 +243,32 @@ describe("relaying", function()
       end
     end
     player.exchange(to_here)
+  end)
+
+  it("any_number_of_workers_relays_the_same", function()
+    for _, workers in ipairs { "1", "2", "4" } do
+      daemon.with({ set = { workers = workers, udp_relay_ports = "0+31" } }, function(mine)
+        local host = player.join(mine)
+        local games = {}
+        for i = 1, 8 do games[i] = player.relay(player.join(mine), host) end
+        for i = 9, 12 do games[i] = player.pair(mine) end
+        for round = 1, 10 do
+          for i, game in ipairs(games) do game.client.udp:send(i .. " " .. round, game.ip, game.host_port) end
+          local wanted = {}
+          for i = 1, 8 do wanted[games[i].client_port .. " " .. i .. " " .. round] = true end
+          for _ = 1, 8 do
+            local got = host.udp:recv()
+            assert.is_true(wanted[got.port .. " " .. got.data])
+            wanted[got.port .. " " .. got.data] = nil
+          end
+          for i = 9, 12 do games[i].host.udp:expect(i .. " " .. round, nil, games[i].client_port) end
+        end
+        -- A host that moves takes all of its games along, whichever worker has their ports.
+        host.udp = udp.open("127.0.0.55")
+        host:register()
+        for _, game in ipairs(games) do player.exchange(game) end
+      end)
+    end
   end)
 
   it("a_host_tells_its_clients_apart_by_their_ports", function()

@@ -12,6 +12,8 @@
 --   unknown MOONRELAY_ or config key: did you mean        an_unknown_key_stops_the_start_with_a_suggestion
 --   unknown NORAY_ key: a warning                         an_unknown_noray_key_is_a_warning
 --   set twice with two values                             a_key_set_twice_with_two_values_is_named_at_start
+--                                                         the_last_of_two_values_on_the_command_line_is_used_and_named
+--   hosts                                                 listeners_are_where_their_hosts_say
 --   0 is a free port, 0+n are n+1                         ports_of_the_kernels_choice_are_named_when_ready
 --   a port that cannot be bound                           a_relay_port_in_use_is_left_out_with_a_warning
 --   none can                                              a_range_that_is_all_in_use_stops_the_start
@@ -251,6 +253,34 @@ describe("settings", function()
       NORAY_OID_LENGTH = "21", MOONRELAY_OID_LENGTH = "20" } }, function() end)
     assert.is_truthy(log:lower():find("[^\n]*pairing[^\n]*open[^\n]*paired"), log)
     assert.is_truthy(log:lower():find("[^\n]*oid_length[^\n]*20[^\n]*21"), log)
+  end)
+
+  it("the_last_of_two_values_on_the_command_line_is_used_and_named", function()
+    local result = daemon.run { "settings", "--set", "pairing=open", "--set", "pairing=paired", "pairing" }
+    assert.equal(0, result.code, result.stderr)
+    assert.is_truthy(result.stdout:find("pairing%s+paired[^\n]*command line"), result.stdout)
+  end)
+
+  it("listeners_are_where_their_hosts_say", function()
+    daemon.with({ set = { socket_host = "127.0.0.2", http_host = "127.0.0.3", udp_host = "127.0.0.4" },
+      control_pair = false }, function(server)
+      assert.same({ "127.0.0.2", "127.0.0.3", "127.0.0.4" },
+        { server.command.ip, server.http.ip, server.registrar.ip })
+      local host, client = player.join(server), player.join(server)
+      local pair = player.relay(client, host)
+      pair.ip = "127.0.0.4"
+      player.exchange(pair)
+      assert.is_nil((tcp.connect("127.0.0.1", server.command.port)))
+      assert.is_nil((tcp.connect("127.0.0.1", server.http.port)))
+      for _, port in ipairs { server.registrar.port, pair.host_port } do
+        local elsewhere = udp.open()
+        elsewhere:connect("127.0.0.1", port)
+        loop.wait(function()
+          elsewhere:send("x")
+          return #elsewhere.errors > 0
+        end, "an ICMP error from where nobody listens")
+      end
+    end)
   end)
 
   it("ports_of_the_kernels_choice_are_named_when_ready", function()
