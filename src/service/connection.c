@@ -94,8 +94,13 @@ void mr__connections_bury(struct service *s)
     }
 }
 
+/* Whoever waits for another's session fails when that one ends; the adapters may be gone by now, so
+ * nothing may be said to him. */
 void mr__connections_destroy(struct service *s)
 {
+    for (struct list *l = s->all_connections.next; l != &s->all_connections; l = l->next) {
+        MR_CONTAINER(l, struct connection, link)->is_closing = true;
+    }
     while (!mr__list_is_empty(&s->all_connections)) {
         detach(s, MR_CONTAINER(s->all_connections.next, struct connection, link));
     }

@@ -376,7 +376,7 @@ TEST(the_connect_hook_sees_both_and_may_refuse_or_name_another_host)
     CHECK_STR(LINE(client), "error connect-relay:rejected:banned");
     CHECK(strstr(w->seen[MR_HOOK_CONNECT], "mode=relay"));
     CHECK(strstr(w->seen[MR_HOOK_CONNECT], "from="));
-    CHECK(!strstr(w->seen[MR_HOOK_CONNECT], "to=-"));
+    CHECK(!strstr(w->seen[MR_HOOK_CONNECT], "to=- "));
     say(&client, "connect", "lobby:any a=1");
     CHECK_STR(LINE(client), "error connect:rejected:banned");
     CHECK(strstr(w->seen[MR_HOOK_CONNECT], "oid=lobby:any mode=connect"));
@@ -517,6 +517,20 @@ TEST(a_host_that_leaves_ends_what_waits_for_him)
     world_close(w);
 }
 
+TEST(a_service_that_ends_tells_nobody_anything)
+{
+    size_t told;
+
+    open_pair(NULL);
+    world_keep_waiting(w, MR_HOOK_CREATE, true);
+    say(&client, "connect-relay", host.oid);
+    told = w->wires[client.conn].n;
+    mr__service_destroy(w->service);
+    w->service = NULL;
+    CHECK_EQ(w->wires[client.conn].n, told);
+    world_close(w);
+}
+
 TEST(a_client_that_leaves_lets_the_next_one_have_his_turn)
 {
     open_pair(NULL);
@@ -606,6 +620,7 @@ TEST_MAIN(
     TEST_CASE(a_policys_limits_and_tags_come_with_the_relay_and_its_end_is_told),
     TEST_CASE(whoever_asks_meanwhile_gets_the_same_result),
     TEST_CASE(a_host_that_leaves_ends_what_waits_for_him),
+    TEST_CASE(a_service_that_ends_tells_nobody_anything),
     TEST_CASE(a_client_that_leaves_lets_the_next_one_have_his_turn),
     TEST_CASE(an_address_that_moves_while_a_policy_thinks_is_asked_about_again),
     TEST_CASE(many_players_join_one_host_at_once))
