@@ -275,12 +275,13 @@ static bool accept_one(struct http *h)
     int fd = mr__listener_accept(h->listener, &peer, &local);
 
     if (fd == -EMFILE || fd == -ENFILE || fd == -ENOBUFS || fd == -ENOMEM) {
-        if (mr__listener_shed(h->listener, &h->reserve) < 0) {
+        /* Without a descriptor the kernel says so before it looks whether anybody waits. */
+        int rc = mr__listener_shed(h->listener, &h->reserve);
+        if (rc < 0 && rc != -EAGAIN) {
             uv_poll_stop(&h->incoming);
             h->resume_at_ms = uv_now(h->opts.loop) + BACK_OFF_MS;
-            return false;
         }
-        return true;
+        return rc == 0;
     }
     if (fd < 0) {
         return fd != -EAGAIN;
@@ -301,6 +302,7 @@ static void on_incoming(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < ACCEPTS_PER_TURN && accept_one(h); i++) {
         drive(h);
     }
+    drive(h); /* sets the timer for a listener that rests */
 }
 
 static void on_timer(uv_timer_t *timer)

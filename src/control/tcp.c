@@ -561,6 +561,22 @@ static bool is_shortage(int error)
     return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM;
 }
 
+/* Ends one waiting connection. False: none waits, or the listener rests now. Without a descriptor
+ * the kernel says so before it looks whether anybody waits. */
+static bool shed(struct tcp *t)
+{
+    int rc = mr__listener_shed(t->listener, &t->reserve);
+
+    if (rc == 0 && mr__log_limit(&t->short_limit, uv_now(t->loop), 1, 1)) {
+        MR_LOG(t->log, MR_LOG_WARN, "tcp", "a connection was ended: no descriptor left",
+               LOG_UINT("connections", t->n_conns));
+    }
+    if (rc < 0 && rc != -EAGAIN) {
+        rest(t);
+    }
+    return rc == 0;
+}
+
 static void on_acceptable(uv_poll_t *poll, int status, int events)
 {
     struct tcp *t = poll->data;
@@ -575,15 +591,8 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             add_connection(t, fd, &peer, &local);
         } else if (fd == -EAGAIN) {
             return;
-        } else if (is_shortage(fd)) {
-            if (mr__log_limit(&t->short_limit, uv_now(t->loop), 1, 1)) {
-                MR_LOG(t->log, MR_LOG_WARN, "tcp", "a connection was ended: no descriptor left",
-                       LOG_UINT("connections", t->n_conns));
-            }
-            if (mr__listener_shed(t->listener, &t->reserve) < 0) {
-                rest(t);
-                return;
-            }
+        } else if (is_shortage(fd) && !shed(t)) {
+            return;
         }
     }
 }

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <uv.h>
 
@@ -92,6 +93,56 @@ static inline bool client_read(int fd, struct reply *r)
     }
     r->text[r->n] = 0;
     return r->is_end;
+}
+
+/* A process that has no descriptor left. */
+struct shortage {
+    struct rlimit before;
+    int fds[128], n;
+};
+
+static inline void shortage_begin(struct shortage *s)
+{
+    struct rlimit low;
+
+    REQUIRE_EQ(getrlimit(RLIMIT_NOFILE, &s->before), 0);
+    low = s->before;
+    low.rlim_cur = sizeof s->fds / sizeof s->fds[0];
+    REQUIRE_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    s->n = 0;
+    while ((s->fds[s->n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
+        s->n++;
+    }
+}
+
+static inline void shortage_end(struct shortage *s)
+{
+    while (s->n > 0) {
+        close(s->fds[--s->n]);
+    }
+    setrlimit(RLIMIT_NOFILE, &s->before);
+}
+
+static inline uint64_t cpu_ms(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000 +
+           (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
+}
+
+/* Whether the loop waits when there is nothing to do: one that spins uses all of its time. */
+static inline bool loop_sleeps(uv_loop_t *loop)
+{
+    uint64_t until = test_now_ms() + 300, cpu = cpu_ms();
+
+    while (test_now_ms() < until) {
+        struct pollfd p = {.fd = uv_backend_fd(loop), .events = POLLIN};
+        uv_run(loop, UV_RUN_NOWAIT);
+        poll(&p, 1, 50);
+    }
+    return cpu_ms() - cpu < 200;
 }
 
 /* Ends the loop of a test: nothing may be left on it. */

@@ -268,6 +268,25 @@ TEST(a_client_that_asks_and_says_no_more_gets_its_answer)
     tear_down(&f);
 }
 
+TEST(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins)
+{
+    struct fixture f;
+    struct shortage s;
+
+    set_up(&f);
+    int late = client_socket();
+    shortage_begin(&s);
+    client_connect(late, &f.at, NULL);
+    answer = (struct reply){.n = 0};
+    REQUIRE_IN_TURNS(&f.loop, client_read(late, &answer));
+    CHECK(loop_sleeps(&f.loop));
+    shortage_end(&s);
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
+    CHECK(begins("HTTP/1.1 200"));
+    close(late);
+    tear_down(&f);
+}
+
 TEST(a_port_in_use_is_an_error_that_leaves_nothing)
 {
     struct fixture f;
@@ -289,4 +308,5 @@ TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
           TEST_CASE(connections_that_were_reset_do_not_count_against_the_next),
           TEST_CASE(a_client_that_ends_within_a_request_is_ended_long_before_the_timeout),
           TEST_CASE(a_client_that_asks_and_says_no_more_gets_its_answer),
+          TEST_CASE(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins),
           TEST_CASE(a_port_in_use_is_an_error_that_leaves_nothing))
