@@ -32,16 +32,25 @@ static unsigned find_slot(const struct groups *g, uint32_t egress)
     return slot;
 }
 
+static inline void append(struct groups *g, unsigned group, unsigned i)
+{
+    g->next[g->last[group]] = (uint16_t)i;
+    g->last[group] = (uint16_t)i;
+}
+
 static void add_to_group(struct groups *g, uint32_t egress, unsigned i)
 {
-    unsigned slot = find_slot(g, egress);
+    unsigned slot;
 
     g->next[i] = END;
+    /* What one socket had queued mostly leaves by one socket, too. */
+    if (g->n > 0 && g->egress[g->n - 1] == egress) {
+        append(g, g->n - 1, i);
+        return;
+    }
+    slot = find_slot(g, egress);
     if (g->slots[slot]) {
-        unsigned k = g->slots[slot] - 1u;
-
-        g->next[g->last[k]] = (uint16_t)i;
-        g->last[k] = (uint16_t)i;
+        append(g, g->slots[slot] - 1u, i);
         return;
     }
     g->egress[g->n] = egress;

@@ -97,26 +97,41 @@ static int send_one(const struct tx_socket *socket, struct batch *batch, unsigne
 
 /* ------------------------------------------------------------------ many */
 
-/* How many datagrams from index[0] on may go as one message: to one address, all of one
- * size but for the last, which may be smaller. */
+/* May datagram b follow a in one message that is cut at a's size? */
+static inline int may_follow(const struct batch *batch, unsigned a, unsigned b)
+{
+    uint32_t size = batch->rx[a].size, next = batch->rx[b].size;
+
+    return next <= size && next != 0 && size <= SEGMENT_BYTES_MAX &&
+           mr__hash_same_addr(&batch->out[a].to, &batch->out[b].to);
+}
+
+/* How many datagrams from index[0] on may go as one message, given that the second may:
+ * to one address, all of one size but for the last, which may be smaller. */
 static unsigned measure_run(const struct tx *tx, const struct batch *batch, const uint16_t *index,
                             unsigned n)
 {
-    const struct mr_addr *to = &batch->out[index[0]].to;
-    uint32_t size = batch->rx[index[0]].size, total = size, next = size;
+    uint32_t size = batch->rx[index[0]].size, total = size, last = size;
     unsigned count = 1;
 
-    if (size == 0 || size > SEGMENT_BYTES_MAX)
-        return 1;
-    while (count < n && count < tx->run_max && next == size) {
-        next = batch->rx[index[count]].size;
-        total += next;
-        if (next == 0 || next > size || total > RUN_BYTES_MAX ||
-            !mr__hash_same_addr(&batch->out[index[count]].to, to))
+    while (count < n && count < tx->run_max && last == size &&
+           may_follow(batch, index[0], index[count])) {
+        last = batch->rx[index[count]].size;
+        total += last;
+        if (total > RUN_BYTES_MAX)
             break;
         count++;
     }
     return count;
+}
+
+static void cut_at(struct tx_scratch *s, unsigned m, uint32_t size)
+{
+    uint16_t cut = (uint16_t)size;
+
+    memcpy(CMSG_DATA(&s->control[m].align), &cut, sizeof cut);
+    s->msg[m].msg_hdr.msg_control = s->control[m].bytes;
+    s->msg[m].msg_hdr.msg_controllen = sizeof s->control[m].bytes;
 }
 
 /* Writes the messages and returns how many those are. */
@@ -124,25 +139,29 @@ static unsigned write_messages(struct tx *tx, const struct tx_socket *socket, st
                                const uint16_t *index, unsigned n)
 {
     struct tx_scratch *s = tx->scratch;
-    unsigned m = 0, done = 0;
+    unsigned m = 0, end = 0;
 
-    while (done < n) {
-        unsigned count = measure_run(tx, batch, index + done, n - done);
+    for (unsigned i = 0; i < n; i++) {
         struct msghdr *hdr = &s->msg[m].msg_hdr;
-        uint16_t cut = (uint16_t)batch->rx[index[done]].size;
+        unsigned k = index[i];
 
-        hdr->msg_iov = &s->iov[done];
-        hdr->msg_iovlen = count;
-        hdr->msg_namelen =
-            mr__socket_addr_write(&s->name[m], &batch->out[index[done]].to, socket->family);
-        hdr->msg_control = count > 1 ? s->control[m].bytes : NULL;
-        hdr->msg_controllen = count > 1 ? sizeof s->control[m].bytes : 0;
-        memcpy(CMSG_DATA(&s->control[m].align), &cut, sizeof cut);
-        s->first[m++] = (uint16_t)done;
-        for (; count > 0; count--, done++) {
-            s->iov[done].iov_base = batch->data[index[done]];
-            s->iov[done].iov_len = batch->rx[index[done]].size;
+        s->iov[i].iov_base = batch->data[k];
+        s->iov[i].iov_len = batch->rx[k].size;
+        if (i < end)
+            continue; /* of the run that is being written */
+        end = i + 1;
+        hdr->msg_iov = &s->iov[i];
+        hdr->msg_iovlen = 1;
+        hdr->msg_namelen = mr__socket_addr_write(&s->name[m], &batch->out[k].to, socket->family);
+        hdr->msg_control = NULL;
+        hdr->msg_controllen = 0;
+        if (end < n && may_follow(batch, k, index[end])) {
+            end = i + measure_run(tx, batch, index + i, n - i);
+            hdr->msg_iovlen = end - i;
+            if (end - i > 1)
+                cut_at(s, m, batch->rx[k].size);
         }
+        s->first[m++] = (uint16_t)i;
     }
     s->first[m] = (uint16_t)n;
     return m;
