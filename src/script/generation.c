@@ -222,6 +222,23 @@ static int add_policy(struct generation *g, const struct policy_source *s)
     return p->name && p->origin ? 0 : -ENOMEM;
 }
 
+/* What failed, with a place: what has no line of its own (memory that ended, an error raised
+ * without one) is at the policy's file, or for a shipped policy where the config file names it. */
+static void say_at_source(struct script_error *err, const struct loading *l, const char *why)
+{
+    const struct policy_source *s = &l->sources->items[l->i];
+    const char *file = s->chunk + 1, *slash = strrchr(file, '/');
+    bool is_shipped = strcmp(s->origin, "shipped") == 0;
+    const char *place = !is_shipped ? file : s->entry ? s->entry->place : NULL;
+
+    /* Lua shortens long paths in front, so their ends are compared. */
+    if (!place || strstr(why, place) || (!is_shipped && strstr(why, slash ? slash + 1 : file))) {
+        snprintf(err->text, sizeof err->text, "policy %s: %s%s", s->name, l->step, why);
+    } else {
+        snprintf(err->text, sizeof err->text, "policy %s: %s%s: %s", s->name, l->step, place, why);
+    }
+}
+
 static int load_all(struct generation *g, const struct policy_sources *sources,
                     struct script_error *err)
 {
@@ -243,7 +260,7 @@ static int load_all(struct generation *g, const struct policy_sources *sources,
         }
         rc = mr__state_enter(&g->state, load_policy, &l, &failure);
         if (rc != 0) {
-            snprintf(err->text, sizeof err->text, "policy %s: %s%s", s->name, l.step, failure.text);
+            say_at_source(err, &l, failure.text);
             return rc;
         }
     }

@@ -101,6 +101,7 @@ describe("the command line", function()
       ["return { policies = 'dynamic' }"] = { "relay.lua", "policies" },
       ["return { policies = { 7 } }"] = { "relay.lua", "policies" },
       ["return { policies = { 'no-such-policy' } }"] = { "no-such-policy" },
+      ["return {\n policies = { { 'dynamic', from = 'all' } } }"] = { "relay.lua:2", "dynamic", "from", "all", "anyone" },
       ["return { policies = { './no-such-file.lua' } }"] = { "no-such-file.lua" },
       ["while true do end"] = { "relay.lua:1" },
       ["os.execute('true')"] = { "relay.lua:1" },
@@ -119,10 +120,12 @@ describe("the command line", function()
       ["return { registre = function() end }"] = { "mine.lua", "registre" },
       ["return { register = true }"] = { "mine.lua", "register" },
       ["return { load = function() error 'no key' end }"] = { "mine.lua", "no key" },
+      ["return { load = function() error({}) end }"] = { "mine.lua", "table" },
+      ["\27LJ\1"] = { "mine.lua" },
       ["return { api = 99 }"] = { "mine.lua", "99" },
       ["local ffi = require 'ffi'\nreturn {}"] = { "mine.lua:1" },
       ["while true do end"] = { "mine.lua:1" },
-      ["local s = 'x'\nwhile true do s = s .. s end"] = { "mine", "memory" },
+      ["local s = 'x'\nwhile true do s = s .. s end"] = { "mine.lua", "memory" },
     } do
       expect_one_line(daemon.run(with_ports("serve", "--policy", "./mine.lua"), { files = { ["mine.lua"] = text } }), 2,
         unpack(words))

@@ -189,7 +189,9 @@ static const struct {
     {"return 5", "p.lua: the file returns no plain table"},
     {"return setmetatable({}, {})", "p.lua: the file returns no plain table"},
     {"\n\nerror('oops')", "p.lua:3: oops"},
-    {"error({})", "raised a table instead of a message"},
+    {"error({})", "p.lua: raised a table instead of a message"},
+    {"\x1bLJ\x01", "p.lua: attempt to load chunk with wrong mode"},
+    {"local s = 'x' while true do s = s .. s end", "p.lua: not enough memory"},
     {"coroutine.yield()", "this version cannot suspend a hook"},
     {"return { registr = function() end }", "unknown hook 'registr'; did you mean register?"},
     {"return { on_tick = function() end }", "unknown hook 'on_tick' (register, connect, create,"},
@@ -203,7 +205,7 @@ static const struct {
     {"return { function() end }", "a key that is a number (names of hooks are expected)"},
     {"return { api = 2 }", "api 2 is not known (this version knows 1)"},
     {"return { api = '1' }", "api 1 is not known"},
-    {"return { load = function() error('no key', 0) end }", "policy p: load: no key"},
+    {"return { load = function() error('no key', 0) end }", "p.lua: no key"},
     {"return { load = function(cfg) assert(cfg.key, 'set key') end }", "p.lua:1: set key"},
 };
 
