@@ -102,17 +102,6 @@ static int read_number(struct reader *r, const char *path, double min, double ma
     return 0;
 }
 
-static int read_bounded_u32(struct reader *r, const char *path, uint32_t *out)
-{
-    uint64_t v;
-    int rc = read_number(r, path, 0, UINT32_MAX, &v);
-
-    if (rc == 0) {
-        *out = (uint32_t)v;
-    }
-    return rc;
-}
-
 /* Whether all bytes are visible ASCII. */
 static bool is_word(const char *s, size_t n)
 {
@@ -362,24 +351,6 @@ static int read_max_bytes(struct reader *r, const char *path)
     return read_number(r, path, 1, EXACT_MAX, &r->out->spec.max_bytes);
 }
 
-static int read_hold_packets(struct reader *r, const char *path)
-{
-    r->out->spec.has_hold_packets = true;
-    return read_bounded_u32(r, path, &r->out->spec.hold_packets);
-}
-
-static int read_hold_bytes(struct reader *r, const char *path)
-{
-    r->out->spec.has_hold_bytes = true;
-    return read_bounded_u32(r, path, &r->out->spec.hold_bytes);
-}
-
-static int read_hold_ms(struct reader *r, const char *path)
-{
-    r->out->spec.has_hold_ms = true;
-    return read_bounded_u32(r, path, &r->out->spec.hold_ms);
-}
-
 static int read_rate(struct reader *r, const char *path)
 {
     static const struct key keys[] = {{"pps", read_pps}, {"bps", read_bps}, {NULL, NULL}};
@@ -387,17 +358,8 @@ static int read_rate(struct reader *r, const char *path)
     return read_keys(r, path, keys);
 }
 
-static int read_hold(struct reader *r, const char *path)
-{
-    static const struct key keys[] = {{"packets", read_hold_packets},
-                                      {"bytes", read_hold_bytes},
-                                      {"ms", read_hold_ms},
-                                      {NULL, NULL}};
-
-    return read_keys(r, path, keys);
-}
-
-static int read_target(struct reader *r, const char *path)
+/* To ignore these would be a wrong answer: whoever returns one counts on it. */
+static int read_later(struct reader *r, const char *path)
 {
     return complain(r, "returned %s, which comes with a later version", path);
 }
@@ -411,8 +373,8 @@ static const struct key register_keys[] = {{"oid", read_oid},
                                            {NULL, NULL}};
 static const struct key connect_keys[] = {{"oid", read_oid}, {"via", read_via}, {NULL, NULL}};
 static const struct key spec_keys[] = {
-    {"ttl", read_ttl},   {"idle", read_idle},   {"rate", read_rate}, {"max_bytes", read_max_bytes},
-    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_hold}, {"target", read_target},
+    {"ttl", read_ttl},   {"idle", read_idle},   {"rate", read_rate},  {"max_bytes", read_max_bytes},
+    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_later}, {"target", read_later},
     {NULL, NULL}};
 static const struct key refusal_keys[] = {{"mute", read_mute}, {NULL, NULL}};
 
@@ -641,9 +603,6 @@ static void merge_spec(struct hook_spec *all, const struct hook_spec *one)
     MERGE_SMALLER(all, one, has_pps, pps);
     MERGE_SMALLER(all, one, has_bps, bps);
     MERGE_SMALLER(all, one, has_max_bytes, max_bytes);
-    MERGE_SMALLER(all, one, has_hold_packets, hold_packets);
-    MERGE_SMALLER(all, one, has_hold_bytes, hold_bytes);
-    MERGE_SMALLER(all, one, has_hold_ms, hold_ms);
 }
 
 int mr__answer_merge(struct merged_answer *all, const struct answer *one, char why[ANSWER_WHY_MAX])

@@ -188,14 +188,6 @@ static void merge_u64(bool *has, uint64_t *v, bool other_has, uint64_t other)
     }
 }
 
-static void merge_u32(bool *has, uint32_t *v, bool other_has, uint32_t other)
-{
-    if (other_has && (!*has || other < *v)) {
-        *has = true;
-        *v = other;
-    }
-}
-
 static void merge_spec(struct hook_spec *a, const struct hook_spec *b)
 {
     merge_u64(&a->has_ttl, &a->ttl_ns, b->has_ttl, b->ttl_ns);
@@ -203,9 +195,6 @@ static void merge_spec(struct hook_spec *a, const struct hook_spec *b)
     merge_u64(&a->has_pps, &a->pps, b->has_pps, b->pps);
     merge_u64(&a->has_bps, &a->bps, b->has_bps, b->bps);
     merge_u64(&a->has_max_bytes, &a->max_bytes, b->has_max_bytes, b->max_bytes);
-    merge_u32(&a->has_hold_packets, &a->hold_packets, b->has_hold_packets, b->hold_packets);
-    merge_u32(&a->has_hold_bytes, &a->hold_bytes, b->has_hold_bytes, b->hold_bytes);
-    merge_u32(&a->has_hold_ms, &a->hold_ms, b->has_hold_ms, b->hold_ms);
 }
 
 static int merge_slot(struct grant *g, const struct hook_slot *add)

@@ -119,8 +119,6 @@ struct hook_event {
 struct hook_spec {
     bool has_ttl, has_idle, has_pps, has_bps, has_max_bytes;
     uint64_t ttl_ns, idle_ns, pps, bps, max_bytes;
-    bool has_hold_packets, has_hold_bytes, has_hold_ms;
-    uint32_t hold_packets, hold_bytes, hold_ms;
 };
 
 enum hook_outcome {

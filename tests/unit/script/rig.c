@@ -231,9 +231,6 @@ static void say_spec(const struct hook_spec *s)
         {s->has_pps, "pps", (double)s->pps},
         {s->has_bps, "bps", (double)s->bps},
         {s->has_max_bytes, "max_bytes", (double)s->max_bytes},
-        {s->has_hold_packets, "packets", s->hold_packets},
-        {s->has_hold_bytes, "bytes", s->hold_bytes},
-        {s->has_hold_ms, "ms", s->hold_ms},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
