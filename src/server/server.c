@@ -210,8 +210,12 @@ static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
                        : is_http ? &at.http
                                  : &at.command,
                        text, sizeof text);
-        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot listen on %s/%s (%s): %s",
-                                text, is_udp ? "udp" : "tcp", failed, mr_strerror(rc));
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc,
+                                "cannot listen on %s/%s (%s, %s): %s", text, is_udp ? "udp" : "tcp",
+                                is_udp    ? "udp_host"
+                                : is_http ? "http_host"
+                                          : "socket_host",
+                                failed, mr_strerror(rc));
     }
     /* Only what is UDP can be a relay's peer or loop back. */
     return mr_own_address(s->mr, &s->at.registrar) < 0
