@@ -245,6 +245,10 @@ describe("connecting", function()
       host:send("connect " .. client.oid)
       assert.equal(client_port, port_of(host.tcp:line(), "[::1]"))
       assert.equal(to_host.port, client:endpoint(client:command()).port)
+      -- The relay's ports are the same by connect-relay.
+      client:connect_relay(host.oid)
+      assert.same({ "connect-relay", tostring(to_host.port) }, { client:command() })
+      host.tcp:expect("connect-relay " .. client_port)
       -- Two of one family are told each other.
       local third = player.join(mine, { ip = "::1", udp_ip = "::1" })
       third:send("connect " .. host.oid)

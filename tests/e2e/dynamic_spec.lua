@@ -5,6 +5,7 @@
 --   an address with a session here is admitted            an_address_with_a_session_is_admitted_by_default
 --   ... or had one in the last 10 minutes                 an_address_that_had_a_session_is_still_admitted
 --   ... by its UDP address too                            the_registered_udp_address_counts_as_well
+--   ... in either family                                  a_known_address_is_known_on_a_dual_stack_socket
 --   others are not                                        a_stranger_is_not_admitted_by_default
 --   from = "anyone"                                       three_strangers_are_relayed_within_the_range
 --   paired with the port it knocked at                    a_dynamic_relay_is_paired_with_the_port_it_knocked_at
@@ -77,6 +78,24 @@ describe("dynamic relaying", function()
       player.join(server, { udp_ip = "127.0.0.63" })
       local socket = udp.open("127.0.0.63")
       answer(pair, knock(pair, socket, "from another port"), socket, "welcome")
+    end)
+  end)
+
+  it("a_known_address_is_known_on_a_dual_stack_socket", function()
+    daemon.with({ set = { socket_host = "::", udp_host = "::", http_host = "::" } }, function(server)
+      local host = player.join(server, { ip = "::1", udp_ip = "::1" })
+      local pair = player.relay(player.join(server), host)
+      -- A v4 player from another port, to a host over v6.
+      local socket = udp.open("127.0.0.1")
+      socket:send("from v4", pair.ip, pair.host_port)
+      local port = host.udp:expect("from v4", "::1").port
+      assert.is_true(inside(server, port))
+      host.udp:send("from v6", "::1", port)
+      socket:expect("from v6", pair.ip, pair.host_port)
+      local stranger = udp.open("127.66.1.2")
+      stranger:send("let me in", pair.ip, pair.host_port)
+      server:await_metric("moonrelay_drops_total", { reason = "unknown_sender" }, 1)
+      assert.equal(0, host.udp:waiting())
     end)
   end)
 

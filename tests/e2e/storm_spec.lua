@@ -1,0 +1,201 @@
+-- SPDX-License-Identifier: MIT
+-- Players who come, go, move, join and shout at random, all at once: whatever happens, the figures add up and
+-- nothing of it is left. What a test of one thing at a time does not meet is met here, under the sanitizers.
+-- The seed is printed with a failure; E2E_SEED repeats one.
+--
+-- What is held here, and by which test:
+--   shared ports, dynamic relays, exhaustion, life        a_storm_of_players_leaves_nothing_behind
+--   slots, refusals, relays that end by policy            a_storm_against_policies_gives_every_slot_back
+--   pairing = open                                        a_storm_with_open_pairing_leaves_nothing_behind
+package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
+
+local daemon = require "daemon"
+local loop = require "loop"
+local tcp = require "tcp"
+local udp = require "udp"
+
+local PLAYERS = 24
+local STEPS = 4000
+
+describe("a storm", function()
+  local function pick(list) return list[math.random(#list)] end
+
+  local Actor = {}
+  Actor.__index = Actor
+
+  function Actor:enter()
+    self.tcp = assert(tcp.connect(self.server.command.ip, self.server.command.port))
+    self.oids, self.pids, self.ports, self.lines = {}, {}, {}, 0
+  end
+
+  -- Takes in what the server has said; every line must be one of those that there are.
+  function Actor:listen()
+    for line in function() return self.tcp:take_line() end do
+      self.lines = self.lines + 1
+      local word, value = line:match("^(%S+) (.*)$")
+      if word == "set-oid" then
+        self.oids[#self.oids + 1] = value
+        self.all_oids[#self.all_oids + 1] = value
+      elseif word == "set-pid" then
+        self.pids[#self.pids + 1] = value
+      elseif word == "connect-relay" then
+        self.ports[#self.ports + 1] = tonumber(value)
+        assert(self.is_relay_port[tonumber(value)], line)
+      elseif word == "connect" then
+        assert(value:find("^127%.%d+%.%d+%.%d+:%d+$"), line)
+      elseif word ~= "echo" then
+        assert(word == "error" and value:find("^[a-z-]+:[a-z0-9-]+:?[a-z0-9._/:-]*$")
+          or word == "limit" and value:find("^[a-z-]+$"), line)
+      end
+    end
+  end
+
+  local ACTIONS = {
+    function(self) self.tcp:send "register-host who=a\n" end,
+    function(self) self.tcp:send "register-host who=b x\n" end,
+    function(self) self.tcp:send("connect-relay " .. (pick(self.all_oids) or "nope") .. "\n") end,
+    function(self) self.tcp:send("connect-relay " .. (pick(self.all_oids) or "nope") .. "\n") end,
+    function(self) self.tcp:send("connect-relay " .. (pick(self.oids) or "nope") .. "\n") end,
+    function(self) self.tcp:send("connect " .. (pick(self.all_oids) or "nope") .. "\n") end,
+    function(self)
+      self.udp:send(pick(self.pids) or "junk", self.server.registrar.ip, self.server.registrar.port)
+    end,
+    function(self)
+      self.udp:send(pick(self.pids) or "junk", self.server.registrar.ip, self.server.registrar.port)
+    end,
+    function(self) -- another socket, so another port or address
+      self.udp:close()
+      loop.keep(self.udp)
+      self.udp = udp.open("127.70.0." .. math.random(8))
+      self.udp:send(pick(self.pids) or "junk", self.server.registrar.ip, self.server.registrar.port)
+    end,
+    function(self) -- the socket of somebody else
+      local other = pick(self.all)
+      other.udp:send(pick(self.pids) or "junk", self.server.registrar.ip, self.server.registrar.port)
+    end,
+    function(self)
+      for _ = 1, math.random(12) do
+        local port = math.random(2) == 1 and pick(self.ports) or pick(self.server.relay_ports)
+        self.udp:send(string.rep("d", math.random(0, 1400)), self.server.registrar.ip, port)
+        self.sent.n = self.sent.n + 1
+      end
+    end,
+    function(self)
+      for _, port in ipairs(self.ports) do
+        self.udp:send("play", self.server.registrar.ip, port)
+        self.sent.n = self.sent.n + 1
+      end
+    end,
+    function(self)
+      if math.random(3) > 1 then return end
+      if math.random(2) == 1 then self.tcp:reset() else self.tcp:close() end
+      loop.keep(self.tcp)
+      self:enter()
+    end,
+    function(self) self.tcp:send(pick { "echo", "\n", "nonsense\n", "connect\n", "connect-relay x y z\n" }) end,
+  }
+
+  -- Runs the storm and checks the sums of every page on the way.
+  local function run(server)
+    local seed = tonumber(os.getenv "E2E_SEED") or os.time()
+    math.randomseed(seed)
+    local all, all_oids, sent, is_relay_port = {}, {}, { n = 0 }, {}
+    for _, port in ipairs(server.relay_ports) do is_relay_port[port] = true end
+    for i = 1, PLAYERS do
+      all[i] = setmetatable({ server = server, all = all, all_oids = all_oids, sent = sent,
+        is_relay_port = is_relay_port, udp = udp.open("127.70.0." .. i % 8 + 1) }, Actor)
+      all[i]:enter()
+    end
+    local ok, err = pcall(function()
+      for step = 1, STEPS do
+        local actor = pick(all)
+        pick(ACTIONS)(actor)
+        if step % 7 == 0 then loop.turn() end
+        for _, one in ipairs(all) do
+          one:listen()
+          if step % 50 == 0 then one.udp:drain() end
+        end
+        if #all_oids > 64 then table.remove(all_oids, math.random(#all_oids)) end
+        if step % 200 == 0 then
+          local page = server:metrics()
+          local into = page:value("moonrelay_packets_total", { direction = "in" })
+          local out = page:value("moonrelay_packets_total", { direction = "out" })
+          assert.equal(into, out + page:sum("moonrelay_drops_total") + page:value("moonrelay_held"))
+          assert.equal(#server.relay_ports, page:sum("moonrelay_ports"))
+          assert.is_true(page:value("noray_active_hosts") == page:sum("moonrelay_sessions"))
+        end
+      end
+      for _, actor in ipairs(all) do
+        actor.tcp:close()
+        actor.udp:close()
+      end
+      server:await_metric("noray_tcp_connections", {}, 0)
+      server:await_metric("noray_active_hosts", {}, 0)
+      server:await_metric("noray_relay_count", {}, 0)
+      server:await_metric("moonrelay_held", {}, 0)
+      local page = server:metrics()
+      assert.equal(page:value("moonrelay_packets_total", { direction = "in" }),
+        page:value("moonrelay_packets_total", { direction = "out" }) + page:sum("moonrelay_drops_total"))
+      assert.equal(0, page:sum("moonrelay_relays"))
+      -- What the kernel could not keep is the only loss.
+      assert.is_true(page:value("moonrelay_packets_total", { direction = "in" })
+        + page:value("moonrelay_kernel_drops_total") <= sent.n)
+      assert.is_true(page:value("moonrelay_packets_total", { direction = "out" }) > 0)
+    end)
+    if not ok then error("E2E_SEED=" .. seed .. ": " .. tostring(type(err) == "table" and err.message or err), 0) end
+  end
+
+  it("a_storm_of_players_leaves_nothing_behind", function()
+    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", max_sessions_per_connection = "4" },
+      config = [[return { policies = { { "dynamic", from = "anyone" } } }]], control_pair = false }, run)
+  end)
+
+  it("a_storm_with_open_pairing_leaves_nothing_behind", function()
+    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", pairing = "open", connect = "relay",
+      workers = "3", hold_datagrams = "2" }, control_pair = false }, run)
+  end)
+
+  it("a_storm_against_policies_gives_every_slot_back", function()
+    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s" }, control_pair = false, files = {
+      ["door.lua"] = [[
+        local n = 0
+        return {
+          register = function(ev)
+            n = n + 1
+            if n % 11 == 0 then return false, "unlucky" end
+            return { slots = { ["who/" .. (ev.meta.who or "nobody")] = 15 }, tags = { who = ev.meta.who } }
+          end,
+          connect = function(ev) if ev.from.joins > 50 then return { via = "relay" } end end,
+          create = function(ev)
+            n = n + 1
+            if n % 13 == 0 then return false, "unlucky" end
+            return { slots = { ["ip/" .. ev.addr.ip] = 3 }, max_bytes = 20000, ttl = 2, rate = { pps = 200 } }
+          end,
+          drop = function(ev)
+            n = n + 1
+            if n % 5 == 0 then return false, "unlucky", { mute = 1 } end
+            if n % 3 == 0 then return { idle = 0.5 } end
+          end,
+          destroyed = function(ev) assert(ev.reason ~= nil and ev.relay.port ~= nil) end,
+        }]] },
+      config = [[return { policies = { "./door.lua", "dynamic" } }]] }, function(server)
+      run(server)
+      -- Every slot is free again: as many as its maximum come in, one more does not.
+      local clients, taken = {}, 0
+      for i = 1, 20 do
+        clients[i] = assert(tcp.connect(server.command.ip, server.command.port))
+        local line
+        repeat
+          clients[i]:send "register-host who=a\n"
+          line = clients[i]:line()
+        until line ~= "error register-host:rejected:unlucky"
+        if line:find("^set%-oid ") then
+          taken = taken + 1
+        else
+          assert.equal("error register-host:full:who/a", line)
+        end
+      end
+      assert.equal(15, taken)
+    end)
+  end)
+end)
