@@ -18,7 +18,10 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { PORT_TEXT_MAX = 12 }; /* "65535-65535," */
+enum {
+    PORT_TEXT_MAX = 12, /* "65535-65535," */
+    RULE_MAX = 480,     /* characters of one firewall rule; what a log record holds of a field */
+};
 
 void mr__banner_warn(const struct banner *b, const char *text)
 {
@@ -263,11 +266,31 @@ static void say_listens(const struct banner *b, const char *what, const char *ru
            LOG_STR("address", text));
 }
 
+/* A rule is pasted into a firewall, so ranges with many gaps become several records and are not
+ * cut. */
+static void say_relays(const struct banner *b, const char *ranges, const struct mr_addr *at)
+{
+    char rule[RULE_MAX + sizeof "/udp"];
+
+    while (*ranges != '\0') {
+        size_t n = strlen(ranges);
+
+        if (n > RULE_MAX) {
+            for (n = RULE_MAX; n > 1 && ranges[n] != ','; n--) {
+            }
+        }
+        snprintf(rule, sizeof rule, "%.*s/udp", (int)n, ranges);
+        say_listens(b, "relays", rule, at);
+        ranges += n;
+        ranges += *ranges == ',';
+    }
+}
+
 void mr__banner_listening(const struct banner *b, const struct control_endpoints *at,
                           const char *ranges)
 {
     struct mr_addr udp_host = {.family = 0};
-    char rule[512];
+    char rule[32];
 
     snprintf(rule, sizeof rule, "%u/tcp", at->command.port);
     say_listens(b, "commands", rule, &at->command);
@@ -275,9 +298,8 @@ void mr__banner_listening(const struct banner *b, const struct control_endpoints
     say_listens(b, "registrar", rule, &at->registrar);
     snprintf(rule, sizeof rule, "%u/tcp", at->http.port);
     say_listens(b, "http", rule, &at->http);
-    snprintf(rule, sizeof rule, "%.480s%s/udp", ranges, strlen(ranges) > 480 ? "..." : "");
     (void)mr_addr_parse_ip(&udp_host, b->settings->udp_host, strlen(b->settings->udp_host), NULL);
-    say_listens(b, "relays", rule, &udp_host);
+    say_relays(b, ranges, &udp_host);
 }
 
 void mr__banner_policies(const struct banner *b, const struct policies *policies)

@@ -168,6 +168,16 @@ describe("the command line", function()
     assert.is_truthy(log:find("dynamic", 1, true), log)
   end)
 
+  it("a_range_with_many_gaps_is_named_whole", function()
+    local named, wanted = {}
+    local log = daemon.with({ set = { udp_relay_ports = "0+299" }, control_pair = false }, function(server)
+      wanted = server.relay_text
+    end)
+    for rule in log:gmatch('for=relays rule="?([%d,%-]+)/udp') do named[#named + 1] = rule end
+    assert.is_true(#named > 1, log)
+    assert.equal(wanted, table.concat(named, ","))
+  end)
+
   it("at_level_silent_nothing_is_printed", function()
     -- Without a ready line only a fixed port tells where it listens.
     local probe = uv.new_tcp()
