@@ -334,7 +334,7 @@ describe("settings", function()
     local log = daemon.with({ set = { udp_relay_ports = "0+99" }, limit_files = 400 }, function(server)
       player.exchange(player.pair(server))
     end)
-    assert.is_truthy(log:find("400", 1, true), log)
+    assert.is_truthy(log:find("open files[^\n]*400[^\n]*max_connections"), log)
   end)
 
   it("a_range_that_the_kernel_gives_to_others_is_warned_of", function()
