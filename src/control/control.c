@@ -21,7 +21,7 @@
 
 enum {
     EVENTS_PER_ROUND = 64,
-    ROUNDS_PER_TURN = 16,       /* engine events before players have their turn again */
+    PUMP_MS = 5,                /* engine events before players have their turn again */
     CONNECTIONS_BEYOND = 16,    /* over the cap, so that the service can tell them why */
     REGISTRAR_BUFFER = 1 << 20, /* 8 s of a burst of 10 datagrams a second from 5,000 players */
     STOP_ANSWERS_MS = 500,      /* what waits for the engine may still be answered so long */
@@ -60,6 +60,7 @@ struct control {
     uint64_t stop_seq;                  /* engine commands issued before the stop */
     uint64_t answers_until, stop_until; /* ns */
     bool has_more_events;
+    unsigned events_per_round; /* fewer when a policy takes long over each */
     uint64_t stalls[STALL_BOUNDS + 1];
     double stall_sum;
 };
@@ -168,22 +169,31 @@ static const char *on_not_ready(void *user)
 
 /* ---- engine and time --------------------------------------------------------------------- */
 
+/* Bounded by time and not by a number: an event may cost a microsecond or a whole hook's
+ * budget, and a flood of strangers must not keep players from the loop. */
 static void pump_engine(struct control *c)
 {
     struct mr_event events[EVENTS_PER_ROUND];
+    uint64_t until = now_ns() + PUMP_MS * ms_ns;
 
     c->has_more_events = false;
-    for (int round = 0; round < ROUNDS_PER_TURN; round++) {
-        int n = mr_poll(c->opts.mr, events, EVENTS_PER_ROUND);
+    for (;;) {
+        unsigned most = c->events_per_round;
+        int n = mr_poll(c->opts.mr, events, most);
 
         for (int i = 0; i < n; i++) {
             mr__service_engine_event(c->service, &events[i], now_ns());
         }
-        if (n < EVENTS_PER_ROUND) {
+        if (n < (int)most) {
             return;
         }
+        if (now_ns() >= until) {
+            c->events_per_round = most > 1 ? most / 2 : 1;
+            c->has_more_events = true;
+            return;
+        }
+        c->events_per_round = most < EVENTS_PER_ROUND ? most * 2 : EVENTS_PER_ROUND;
     }
-    c->has_more_events = true;
 }
 
 static void on_engine(uv_poll_t *poll, int status, int events)
@@ -380,6 +390,7 @@ int mr__control_create(struct control **out, const struct control_options *opts)
         return -ENOMEM;
     }
     c->opts = *opts;
+    c->events_per_round = 1;
     atomic_init(&c->stops, 0);
     atomic_init(&c->hangups, 0);
     rc = uv_loop_init(&c->loop);

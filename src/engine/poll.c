@@ -37,6 +37,12 @@ static int on_miss(struct mr *mr, uint32_t index, const struct worker_event *in,
         (void)mr_flow_release(mr, flow);
         return 0;
     }
+    /* What it held is dropped by now. An answer would come to nothing, and whoever is behind
+     * must not fall back further by asking for it. */
+    if (in->u.miss.expires_ns <= mr->now_ns) {
+        told->generation = 0;
+        return 0;
+    }
     out->type = MR_EVENT_MISS;
     out->u.miss.flow = flow;
     out->u.miss.from = in->u.miss.from;

@@ -162,4 +162,31 @@ describe("a datagram of a stranger", function()
     local client = knock(d)
     assert.equal("hello", client.udp:recv().data)
   end))
+
+  it("keeps no player waiting while a policy thinks about many strangers", with({
+    files = { ["slow.lua"] = [[
+      local asked = 0
+      return {
+        drop = function()
+          asked = asked + 1
+          local begin = os.clock()
+          repeat until os.clock() - begin > 0.005
+        end,
+        register = function(ev) if ev.meta.count then return { oid = "after-" .. asked } end end,
+      }]] },
+    config = [[return { policies = { "./slow.lua" } }]],
+  }, function(d)
+    local tcp = require("tcp").connect(d.command.ip, d.command.port)
+    local flows = 0
+    for i = 1, 24 do
+      local stranger = udp.open("127.0.1." .. i)
+      for k = 1, math.min(16, #d.relay_ports) do
+        stranger:send("hello", d.command.ip, d.relay_ports[k])
+        flows = flows + 1
+      end
+    end
+    tcp:send("register-host count=1\n")
+    local asked = tonumber(tcp:expect_match("^set%-oid after%-(%d+)$"))
+    assert.is_true(asked < flows, asked .. " of " .. flows .. " strangers came first")
+  end))
 end)

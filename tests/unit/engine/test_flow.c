@@ -265,6 +265,27 @@ TEST(what_waits_too_long_is_given_up)
     game_close(g);
 }
 
+TEST(a_flow_that_was_given_up_before_it_was_told_is_not_asked_about)
+{
+    struct game *g = game_open(rig_virtual_options());
+    struct mr_addr other = rig_addr("203.0.113.6:4000");
+    struct mr_event e = {.type = MR_EVENT_IN_FORCE};
+
+    REQUIRE_EQ(mr_inject(g->rig.mr, 0, &g->stranger, "one", 3), 0);
+    REQUIRE_EQ(mr_inject(g->rig.mr, 0, &other, "two", 3), 0);
+    for (int i = 0; i < 8 && e.type != MR_EVENT_MISS; i++)
+        CHECK_GE(mr_poll(g->rig.mr, &e, 1), 0); /* one event a call: the other waits */
+    CHECK_EQ((int)e.type, (int)MR_EVENT_MISS);
+    CHECK_EQ(rig_stats(&g->rig).held, 2);
+    rig_now_ns += 2 * second;
+    rig_poll(&g->rig);
+    CHECK_EQ(rig_count(&g->rig, MR_EVENT_MISS), 0);
+    CHECK_EQ(verdicts(g, MR_VERDICT_HOLD_EXPIRED), 2);
+    inject(g, 0, &other, "three");
+    CHECK_EQ(rig_count(&g->rig, MR_EVENT_MISS), 1);
+    game_close(g);
+}
+
 TEST(a_flow_holds_no_more_than_its_share)
 {
     struct game *g = game_open(rig_virtual_options());
@@ -458,6 +479,7 @@ TEST_MAIN(TEST_CASE(the_first_of_a_flow_asks_and_later_ones_wait_in_silence),
           TEST_CASE(a_quiet_time_of_nothing_is_a_second),
           TEST_CASE(a_quiet_flow_that_gets_a_link_passes),
           TEST_CASE(what_waits_too_long_is_given_up),
+          TEST_CASE(a_flow_that_was_given_up_before_it_was_told_is_not_asked_about),
           TEST_CASE(a_flow_holds_no_more_than_its_share),
           TEST_CASE(our_own_sockets_are_never_asked_about),
           TEST_CASE(strangers_above_the_budget_cost_no_event),
