@@ -94,4 +94,20 @@ for name in installs_nothing_when_all_is_there installs_only_what_is_missing \
   names_the_command_to_who_is_not_root gives_a_server_no_test_tools; do
   expect "deps_$name" "$name"
 done
+
+# A server has what `deps run` brings: everything of this machine but the tools of tests.
+a_server_without_test_tools_can_configure() {
+  local folder
+  mkdir -p "$work/server"
+  IFS=:
+  for folder in $PATH; do
+    [ ! -d "$folder" ] || find -L "$folder" -maxdepth 1 -type f -perm -u+x ! -name 'busted*' ! -name 'luajit*' \
+      ! -name 'luacheck*' ! -name 'clang*' ! -name 'valgrind*' ! -name git \
+      -exec ln -sf -t "$work/server" {} +
+  done
+  unset IFS
+  env PATH="$work/server" cmake -S "$MR_SOURCE_DIR" -B "$work/build" -G Ninja -DCMAKE_C_COMPILER=gcc \
+    -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF && [ -e "$work/build/build.ninja" ]
+}
+expect a_server_without_test_tools_can_configure a_server_without_test_tools_can_configure
 exit "$failed"
