@@ -123,20 +123,26 @@ TEST(a_dual_stack_socket_shows_ipv4_peers_in_their_own_form)
     mr__socket_close(sender);
 }
 
+/* The same number in IPv4 may belong to another program, so some are tried. */
 TEST(an_ipv6_socket_leaves_ipv4_alone)
 {
-    struct socket_info v6, v4;
-    int fd = open_at("[::]:0", 0, &v6), other;
-    struct mr_addr same = addr("0.0.0.0:1");
+    int other = -EADDRINUSE;
 
-    if (fd == -EAFNOSUPPORT)
-        TEST_SKIP("no IPv6 here");
-    REQUIRE_GE(fd, 0);
-    same.port = v6.local.port;
-    other = mr__socket_open(&same, 0, 0, &v4);
+    for (unsigned tries = 0; other == -EADDRINUSE && tries < 16; tries++) {
+        struct mr_addr same = addr("127.93.17.5:1");
+        struct socket_info v6, v4;
+        int fd = open_at("[::]:0", 0, &v6);
+
+        if (fd == -EAFNOSUPPORT)
+            TEST_SKIP("no IPv6 here");
+        REQUIRE_GE(fd, 0);
+        same.port = v6.local.port;
+        other = mr__socket_open(&same, 0, 0, &v4);
+        if (other >= 0)
+            mr__socket_close(other);
+        mr__socket_close(fd);
+    }
     CHECK_GE(other, 0);
-    mr__socket_close(other);
-    mr__socket_close(fd);
 }
 
 TEST(addresses_survive_the_way_to_the_kernel_and_back)
