@@ -101,7 +101,7 @@ describe("the command line", function()
       ["return { policies = 'dynamic' }"] = { "relay.lua", "policies" },
       ["return { policies = { 7 } }"] = { "relay.lua", "policies" },
       ["return { policies = { 'no-such-policy' } }"] = { "no-such-policy" },
-      ["return {\n policies = { { 'dynamic', from = 'all' } } }"] = { "relay.lua:2", "dynamic", "from", "all", "anyone" },
+      ["return {\n policies = { { 'dynamic', from = 'all' } } }"] = { "relay.lua:2", "dynamic", "from = all", "anyone" },
       ["return { policies = { './no-such-file.lua' } }"] = { "no-such-file.lua" },
       ["while true do end"] = { "relay.lua:1" },
       ["os.execute('true')"] = { "relay.lua:1" },
