@@ -58,6 +58,7 @@ void mr__ask(struct service *s, struct pending *p, struct hook_event *ev,
         .answered = answered,
     };
     s->n_pending++;
+    s->asked++;
     s->hooks->ask(s->hooks->self, &p->request, ev);
 }
 

@@ -201,15 +201,18 @@ static void set_paused(struct service *s, struct connection *c, bool is_paused)
     }
 }
 
+/* A policy was asked: then others have a go as well, or who sends many such commands at once would
+ * have the loop for himself for as long as the policy likes to think. */
 static void run_lines(struct service *s, struct connection *c)
 {
     struct line line;
     bool is_first_of_more = false;
+    unsigned asked = s->asked;
 
     c->is_waiting = false;
     for (unsigned left = MR_COMMANDS_PER_TURN; !c->request.is_active && !c->is_closing; left--) {
-        if (left == 0) {
-            is_first_of_more = true;
+        if (left == 0 || s->asked >= MR_ASKS_PER_TICK || s->asked != asked) {
+            is_first_of_more = c->in_at < c->in_n;
             break;
         }
         enum line_result result = take_line(c, &line);

@@ -24,7 +24,8 @@ void mr__turn_begin(struct service *s, uint64_t now_ns)
 /*
  * What a turn made possible is done at its end and not from inside of it, so that no
  * command runs in the middle of another one. It is bounded: what is left stays for the
- * next turn, for which mr__service_deadline() asks at once.
+ * next turn, for which mr__service_deadline() asks at once. Tasks that had to wait for policies'
+ * sake keep their place before those of a later tick, so that each has its turn.
  */
 void mr__turn_end(struct service *s)
 {
@@ -36,7 +37,7 @@ void mr__turn_end(struct service *s)
         return;
     }
     do {
-        while (left > 0 && !mr__list_is_empty(&s->ready)) {
+        while (left > 0 && s->asked < MR_ASKS_PER_TICK && !mr__list_is_empty(&s->ready)) {
             struct task *task = MR_CONTAINER(s->ready.next, struct task, link);
             mr__list_remove(&task->link);
             task->run(s, task);
@@ -45,7 +46,7 @@ void mr__turn_end(struct service *s)
         seq = mr_in_force(s->mr);
         mr__registrar_in_force(s, seq);
         mr__join_in_force(s, seq);
-    } while (left > 0 && !mr__list_is_empty(&s->ready));
+    } while (left > 0 && s->asked < MR_ASKS_PER_TICK && !mr__list_is_empty(&s->ready));
     mr__connections_bury(s);
     s->depth--;
 }
@@ -241,6 +242,7 @@ static void ping_workers(struct service *s)
 void mr__service_tick(struct service *s, uint64_t now_ns)
 {
     mr__turn_begin(s, now_ns);
+    s->asked = 0;
     take_later(s);
     ping_workers(s);
     mr__pool_release_due(s);

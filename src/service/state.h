@@ -31,6 +31,7 @@ enum {
     MR_PENDING_MAX = 1024,           /* chains that a policy may keep waiting */
     MR_COMMANDS_PER_TURN = 200,      /* of one connection, before others have a go */
     MR_TASKS_PER_TURN = 4096,        /* then the loop gets to its sockets again */
+    MR_ASKS_PER_TICK = 8,            /* likewise: each may take a hook's whole budget of CPU */
     MR_JOIN_TRIES_MAX = 8,           /* looks at a world that changes while a policy thinks */
     MR_READY_PERIOD_MS = 500,        /* between two pings of the workers */
     MR_READY_LATE_MS = 1000,         /* a worker that takes longer is not ready */
@@ -392,6 +393,7 @@ struct service {
     struct list moving;       /* sessions, likewise */
     struct list knocks;
     size_t n_pending;
+    unsigned asked; /* policies were, since the last tick */
 
     struct list gone;
     size_t n_gone;

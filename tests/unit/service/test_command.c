@@ -225,7 +225,49 @@ TEST(a_reset_in_the_middle_of_a_line_disturbs_nobody)
     world_close(w);
 }
 
+static void give(struct world *w, size_t conn, const char *text)
+{
+    mr__service_input(w->service, w->wires[conn].id, text, strlen(text), w->now_ns);
+}
+
+TEST(commands_that_policies_think_about_take_turns_with_everybody_else)
+{
+    enum { PLAYERS = 20, EACH = 10 };
+    struct world *w = world_open(NULL);
+    char many[EACH * 16] = "";
+    size_t talker = world_connect(w, "10.0.0.1:5000"), others[PLAYERS];
+
+    for (size_t i = 0; i < EACH; i++) {
+        strcat(many, "connect x\n");
+    }
+    for (size_t i = 0; i < PLAYERS; i++) {
+        others[i] = world_join(w, "10.0.0.2:5000", NULL).conn;
+    }
+    world_refuse(w, MR_HOOK_CONNECT, "no");
+    give(w, others[0], many);
+    CHECK_EQ(w->canned[MR_HOOK_CONNECT].asked, 1); /* the rest of him waits */
+    give(w, talker, "echo quick\n");
+    CHECK_STR(world_line(w, talker), "echo quick");
+    for (size_t i = 1; i < PLAYERS; i++) {
+        give(w, others[i], many);
+    }
+    CHECK_LE(w->canned[MR_HOOK_CONNECT].asked, 8); /* before the loop gets to its sockets */
+    give(w, talker, "echo later\n");
+    for (int tick = 0; tick < PLAYERS && world_lines_left(w, talker) == 0; tick++) {
+        mr__service_tick(w->service, w->now_ns);
+    }
+    CHECK_STR(world_line(w, talker), "echo later");
+    CHECK_LE(w->canned[MR_HOOK_CONNECT].asked, 2 * PLAYERS); /* nobody had a third go before */
+    world_settle(w);
+    CHECK_EQ(w->canned[MR_HOOK_CONNECT].asked, PLAYERS * EACH);
+    for (size_t i = 0; i < PLAYERS; i++) {
+        CHECK_EQ(world_lines_left(w, others[i]), EACH);
+    }
+    world_close(w);
+}
+
 TEST_MAIN(
+    TEST_CASE(commands_that_policies_think_about_take_turns_with_everybody_else),
     TEST_CASE(echo_gives_back_its_data_as_it_came), TEST_CASE(lines_may_come_in_any_pieces),
     TEST_CASE(what_is_no_command_is_met_with_silence),
     TEST_CASE(an_unfinished_last_line_is_executed_at_the_end_of_input),
