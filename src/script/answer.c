@@ -11,7 +11,7 @@
  */
 #include "script/answer.h"
 
-#include "script/suggest.h"
+#include "base/suggest.h"
 
 #include <errno.h>
 #include <math.h>

@@ -9,12 +9,12 @@
 #include "script/config.h"
 
 #include "base/alloc.h"
+#include "base/suggest.h"
 #include "script/config_entry.h"
 #include "script/locate.h"
 #include "script/sandbox.h"
 #include "script/source.h"
 #include "script/state.h"
-#include "script/suggest.h"
 
 #include <errno.h>
 #include <math.h>

@@ -9,10 +9,10 @@
 #include "script/generation.h"
 
 #include "base/alloc.h"
+#include "base/suggest.h"
 #include "script/config_entry.h"
 #include "script/event.h"
 #include "script/module.h"
-#include "script/suggest.h"
 
 #include <errno.h>
 #include <stdio.h>

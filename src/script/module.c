@@ -10,8 +10,8 @@
 #include "script/module.h"
 
 #include "base/log.h"
+#include "base/suggest.h"
 #include "script/generation.h"
-#include "script/suggest.h"
 #include "service/settings.h"
 
 #include <lauxlib.h>

@@ -12,9 +12,9 @@
  */
 #include "script/sandbox.h"
 
+#include "base/suggest.h"
 #include "script/pattern.h"
 #include "script/state.h"
-#include "script/suggest.h"
 
 #include <errno.h>
 #include <lauxlib.h>

@@ -6,9 +6,9 @@
 #include "script/source.h"
 
 #include "base/alloc.h"
+#include "base/suggest.h"
 #include "script/config_entry.h"
 #include "script/embedded.h"
-#include "script/suggest.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -7,6 +7,7 @@
 #include "service/settings.h"
 
 #include "base/alloc.h"
+#include "base/suggest.h"
 #include "service/settings_table.h"
 
 #include <assert.h>
@@ -194,42 +195,6 @@ int mr__settings_find(const char *key)
     return -ENOENT;
 }
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-}
-
-/* Edits (change, insert, delete, swap of neighbours) that turn a into b; texts are cut. */
-static unsigned distance(const char *a, const char *b)
-{
-    unsigned rows[3][KEY_MAX + 1];
-    unsigned *before = rows[0], *last = rows[1], *row = rows[2];
-    size_t n = strnlen(a, KEY_MAX), m = strnlen(b, KEY_MAX);
-
-    for (size_t j = 0; j <= m; j++) {
-        last[j] = (unsigned)j;
-    }
-    for (size_t i = 1; i <= n; i++) {
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= m; j++) {
-            bool is_same = lower(a[i - 1]) == lower(b[j - 1]);
-            unsigned best = last[j - 1] + !is_same;
-            best = last[j] + 1 < best ? last[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                lower(a[i - 2]) == lower(b[j - 1]) && before[j - 2] + 1 < best) {
-                best = before[j - 2] + 1;
-            }
-            row[j] = best;
-        }
-        unsigned *spare = before;
-        before = last;
-        last = row;
-        row = spare;
-    }
-    return last[m];
-}
-
 const char *mr__settings_suggest(const char *key)
 {
     bool is_noray;
@@ -238,10 +203,11 @@ const char *mr__settings_suggest(const char *key)
     const char *found = NULL;
 
     for (size_t i = 0; i < mr__setting_row_count; i++) {
-        unsigned d = distance(bare, mr__setting_rows[i].key);
+        const char *name = mr__setting_rows[i].key;
+        unsigned d = mr__suggest_distance(bare, strlen(bare), name, strlen(name));
         if (d <= best && (d < best || !found)) {
             best = d;
-            found = mr__setting_rows[i].key;
+            found = name;
         }
     }
     return found;

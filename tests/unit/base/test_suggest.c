@@ -2,7 +2,7 @@
 /*
  * "Did you mean": near names are found and far ones are not.
  */
-#include "script/suggest.h"
+#include "base/suggest.h"
 #include "test.h"
 
 static const char *const hooks[] = {"register", "connect", "create", "drop", "destroyed", NULL};

@@ -2,8 +2,8 @@
 /*
  * "Did you mean": the name of a list that is nearest to what somebody wrote. Pure.
  */
-#ifndef MR_SCRIPT_SUGGEST_H
-#define MR_SCRIPT_SUGGEST_H
+#ifndef MR_BASE_SUGGEST_H
+#define MR_BASE_SUGGEST_H
 
 #include <stddef.h>
 

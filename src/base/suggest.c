@@ -2,7 +2,7 @@
 /*
  * Edit distance over short names. Pure; any thread. Start reading at mr__suggest_name().
  */
-#include "script/suggest.h"
+#include "base/suggest.h"
 
 #include <stdbool.h>
 #include <string.h>
