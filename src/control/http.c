@@ -39,6 +39,7 @@ struct http {
     uv_timer_t timer;
     struct http_options opts;
     struct MHD_Daemon *mhd;
+    struct MHD_Response *page; /* /metrics, during one MHD_run(); else NULL */
     int listener, reserve;
     uint64_t resume_at_ms; /* 0: the listener does not rest */
     struct client *oldest, **newest;
@@ -47,16 +48,29 @@ struct http {
 
 /* ---- answers ----------------------------------------------------------------------------- */
 
-static enum MHD_Result respond(struct MHD_Connection *to, unsigned status, const char *type,
-                               struct MHD_Response *r)
+static void add_headers(struct MHD_Response *r, const char *type)
 {
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+}
+
+static enum MHD_Result respond_line(struct MHD_Connection *to, unsigned status, const char *line)
+{
+    char text[1024];
+    size_t n = strlen(line);
+    struct MHD_Response *r;
     enum MHD_Result rc;
 
+    if (n > sizeof text - 1) {
+        n = sizeof text - 1;
+    }
+    memcpy(text, line, n);
+    text[n++] = '\n';
+    r = MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_COPY);
     if (!r) {
         return MHD_NO;
     }
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    add_headers(r, "text/plain; charset=utf-8");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED) {
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     }
@@ -65,34 +79,33 @@ static enum MHD_Result respond(struct MHD_Connection *to, unsigned status, const
     return rc;
 }
 
-static enum MHD_Result respond_line(struct MHD_Connection *to, unsigned status, const char *line)
-{
-    char text[1024];
-    size_t n = strlen(line);
-
-    if (n > sizeof text - 1) {
-        n = sizeof text - 1;
-    }
-    memcpy(text, line, n);
-    text[n++] = '\n';
-    return respond(to, status, "text/plain; charset=utf-8",
-                   MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_COPY));
-}
-
+/* A page costs what a thousand commands cost, and a connection may ask for many without
+ * reading: all that is answered in one round gets the same one. */
 static enum MHD_Result respond_metrics(struct http *h, struct MHD_Connection *to)
 {
-    size_t n = 0;
-    char *page = h->opts.metrics(h->opts.user, &n);
-    struct MHD_Response *r;
+    if (!h->page) {
+        size_t n = 0;
+        char *text = h->opts.metrics(h->opts.user, &n);
 
-    if (!page) {
-        return respond_line(to, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
+        if (!text) {
+            return respond_line(to, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
+        }
+        h->page = MHD_create_response_from_buffer_with_free_callback(n, text, mr__free);
+        if (!h->page) {
+            mr__free(text);
+            return MHD_NO;
+        }
+        add_headers(h->page, "text/plain; version=0.0.4");
     }
-    r = MHD_create_response_from_buffer_with_free_callback(n, page, mr__free);
-    if (!r) {
-        mr__free(page);
+    return MHD_queue_response(to, MHD_HTTP_OK, h->page);
+}
+
+static void forget_page(struct http *h)
+{
+    if (h->page) {
+        MHD_destroy_response(h->page); /* connections that still send it keep it alive */
     }
-    return respond(to, MHD_HTTP_OK, "text/plain; version=0.0.4", r);
+    h->page = NULL;
 }
 
 static enum MHD_Result answer(struct http *h, struct MHD_Connection *to, const char *path)
@@ -252,6 +265,7 @@ static void drive(struct http *h)
     uint64_t wait_ms = cut_overdue(h, now_ms);
 
     MHD_run(h->mhd);
+    forget_page(h);
     if (MHD_get_timeout(h->mhd, &theirs) == MHD_YES && theirs < wait_ms) {
         wait_ms = theirs;
     }

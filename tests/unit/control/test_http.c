@@ -14,11 +14,12 @@ struct fixture {
     struct http *http;
     struct mr_addr at;
     const char *not_ready;
+    unsigned pages; /* made */
 };
 
 static char *page(void *user, size_t *n)
 {
-    (void)user;
+    ((struct fixture *)user)->pages++;
     *n = 10;
     return mr__strndup("figure 42\n", 10);
 }
@@ -127,6 +128,28 @@ TEST(requests_on_one_connection_are_answered_in_turn)
         n++;
     }
     CHECK_EQ(n, 3u);
+    tear_down(&f);
+}
+
+#define PAGE "GET /metrics HTTP/1.1\r\nHost: x\r\n"
+
+TEST(pages_that_are_asked_for_at_once_are_made_once)
+{
+    struct fixture f;
+    unsigned n = 0;
+
+    set_up(&f);
+    ask(&f, PAGE "\r\n" PAGE "\r\n" PAGE "\r\n" PAGE "\r\n" PAGE "\r\n" PAGE CLOSE);
+    for (char *at = answer.text; (at = strstr(at, "figure 42")); at++) {
+        n++;
+    }
+    CHECK_EQ(n, 6u);
+    CHECK_GE(f.pages, 1u);
+    CHECK_LT(f.pages, 6u);
+    n = f.pages;
+    ask(&f, PAGE CLOSE);
+    CHECK(begins("HTTP/1.1 200"));
+    CHECK_EQ(f.pages, n + 1); /* it was not kept */
     tear_down(&f);
 }
 
@@ -301,6 +324,7 @@ TEST(a_port_in_use_is_an_error_that_leaves_nothing)
 }
 
 TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
+          TEST_CASE(pages_that_are_asked_for_at_once_are_made_once),
           TEST_CASE(the_pages_answer_and_nothing_else_does),
           TEST_CASE(readiness_says_what_is_missing), TEST_CASE(junk_costs_its_own_connection_only),
           TEST_CASE(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody),
