@@ -53,6 +53,7 @@
 ---@field to? relay.Session # nil: nobody has that oid
 ---@field oid string
 ---@field mode "connect"|"relay"
+---@field via? "direct"|"relay" # how it would be without the policies
 
 ---@class relay.CreateEvent: relay.Event
 ---@field reason "connect"|"dynamic"|"script"|"api"
@@ -78,6 +79,23 @@ function DropEvent:peek(n) end
 ---@field reason "idle"|"lifetime"|"traffic"|"api"|"blocked"|"shutdown"
 ---@field addr relay.Address
 ---@field relay relay.Relay
+
+---@class relay.ConnectedEvent: relay.Event
+---@field from relay.Session
+---@field to relay.Session
+---@field oid string
+---@field mode "connect"|"relay"
+---@field via "direct"|"relay"
+
+---@class relay.CreatedEvent: relay.Event
+---@field reason "connect"|"dynamic"|"script"|"api"
+---@field addr relay.Address
+---@field session? relay.Session
+---@field relay relay.Relay
+
+---@class relay.LeftEvent: relay.Event
+---@field reason "closed"|"reset"|"timeout"|"replaced"|"kicked"|"blocked"|"output"|"drained"
+---@field session relay.Session
 
 ---@class relay.RegisterAnswer
 ---@field oid? string # 1 to 256 of visible ASCII
@@ -107,7 +125,10 @@ function DropEvent:peek(n) end
 ---@field connect? fun(ev: relay.ConnectEvent): relay.ConnectAnswer|false|nil, string?
 ---@field create? fun(ev: relay.CreateEvent): relay.Spec|boolean|nil, string?
 ---@field drop? fun(ev: relay.DropEvent): relay.Spec|false|nil, string?, relay.Refusal?
+---@field connected? fun(ev: relay.ConnectedEvent)
+---@field created? fun(ev: relay.CreatedEvent)
 ---@field destroyed? fun(ev: relay.DestroyedEvent)
+---@field left? fun(ev: relay.LeftEvent)
 
 ---@class relay
 ---@field log relay.Log

@@ -28,7 +28,7 @@ const char *mr__event_hook_name(enum hook hook)
 /* clang-format off */
 #define EVENT_KEYS(X) \
     X(now) X(id) X(reason) X(tags) X(meta) X(addr) X(sender) X(session) X(peer) X(from) X(to) \
-    X(oid) X(mode) X(relay) X(port) X(size) X(known) X(peek) X(ip) X(net) X(family) \
+    X(oid) X(mode) X(via) X(relay) X(port) X(size) X(known) X(peek) X(ip) X(net) X(family) \
     X(text) X(since) X(joins) X(age) X(packets_in) X(packets_out) X(bytes_in) \
     X(bytes_out) X(drops)
 /* clang-format on */
@@ -269,9 +269,12 @@ static int make_event(lua_State *L)
     set_session(L, KEY_peer, ev->peer);
     set_session(L, KEY_from, ev->from);
     set_session(L, KEY_to, ev->to);
-    if (ev->hook == MR_HOOK_CONNECT) {
+    if (ev->hook == MR_HOOK_CONNECT || ev->hook == MR_HOOK_CONNECTED) {
         set_str(L, KEY_oid, ev->oid);
         set_str(L, KEY_mode, ev->mode);
+        if (ev->via.n > 0) {
+            set_str(L, KEY_via, ev->via);
+        }
     }
     set_relay(L, KEY_relay, ev->relay);
     if (ev->hook == MR_HOOK_DROP) {

@@ -31,7 +31,7 @@ static const bool is_decision[MR_HOOK_COUNT] = {
 
 /* Keys of a policy that a later version calls. To ignore them would be a wrong answer: the policy
  * would load, and never be asked. */
-static const char *const later[] = {"connected", "created", "left", "lookup", "commands", NULL};
+static const char *const later[] = {"lookup", "commands", NULL};
 
 /* ---- loading --------------------------------------------------------------------------------- */
 

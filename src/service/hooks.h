@@ -21,12 +21,15 @@
 #include <stdint.h>
 
 /* X(constant, name, is a decision) */
-#define MR_HOOKS(X)            \
-    X(REGISTER, "register", 1) \
-    X(CONNECT, "connect", 1)   \
-    X(CREATE, "create", 1)     \
-    X(DROP, "drop", 1)         \
-    X(DESTROYED, "destroyed", 0)
+#define MR_HOOKS(X)              \
+    X(REGISTER, "register", 1)   \
+    X(CONNECT, "connect", 1)     \
+    X(CREATE, "create", 1)       \
+    X(DROP, "drop", 1)           \
+    X(CONNECTED, "connected", 0) \
+    X(CREATED, "created", 0)     \
+    X(DESTROYED, "destroyed", 0) \
+    X(LEFT, "left", 0)
 
 enum hook {
 #define X(constant, name, is_decision) MR_HOOK_##constant,
@@ -97,16 +100,20 @@ struct hook_event {
     double now;           /* wall clock, seconds */
     uint64_t id;          /* of this event, never reused */
     struct str reason;    /* create: connect dynamic script api; drop: a verdict's name; destroyed:
-                             idle ... */
+                             idle ...; left: closed reset timeout replaced kicked blocked output
+                             drained */
     struct hook_map tags; /* what this request carries so far */
     struct hook_map meta; /* of the command */
     struct mr_addr addr;  /* create: the relay's peer; register: none; drop: the sender */
-    const struct hook_session *session;   /* register, create */
+    const struct hook_session *session;   /* register, create, created, left */
     const struct hook_session *peer;      /* create: the other side */
-    const struct hook_session *from, *to; /* connect; to is NULL when the oid names nobody (yet) */
-    struct str oid;                       /* connect */
-    struct str mode;                      /* connect: "connect" or "relay" */
-    const struct hook_relay *relay;       /* destroyed */
+    const struct hook_session *from, *to; /* connect, connected; in connect to is NULL when the oid
+                                             names nobody (yet) */
+    struct str oid;                       /* connect, connected */
+    struct str mode;                      /* connect, connected: "connect" or "relay" */
+    struct str via;                       /* connected: "direct" or "relay"; connect: what it would
+                                             be without the policies */
+    const struct hook_relay *relay;       /* created, destroyed */
     uint16_t port;                        /* drop: UDP number */
     const struct hook_relay *target;      /* drop: the relay at that port, or NULL */
     uint32_t size;                        /* drop */
@@ -119,6 +126,10 @@ struct hook_event {
 struct hook_spec {
     bool has_ttl, has_idle, has_pps, has_bps, has_max_bytes;
     uint64_t ttl_ns, idle_ns, pps, bps, max_bytes;
+    /* drop: of this flow, while `create` is asked; within the HOLD settings */
+    bool has_hold_packets, has_hold_bytes, has_hold_ns;
+    uint32_t hold_packets;
+    uint64_t hold_bytes, hold_ns;
 };
 
 enum hook_outcome {
@@ -162,6 +173,13 @@ struct hooks {
     void (*cancel)(void *self, struct hook_request *req);
     /* A notice: results are ignored. */
     void (*tell)(void *self, const struct hook_event *ev);
+    /* Time for what waits (deadlines, timers): the next moment something is due (UINT64_MAX:
+     * nothing), and doing what is. The service calls them from its own. These three may be NULL. */
+    uint64_t (*deadline)(void *self);
+    void (*tick)(void *self, uint64_t now_ns);
+    /* CPU time that scripts have used so far, ns: the service lets others have a go when a turn has
+     * spent too much of it. */
+    uint64_t (*spent_ns)(void *self);
 };
 
 #endif

@@ -418,7 +418,11 @@ static void open_machine(struct machine *m)
     o.clock_ns = clock_ns;
     o.clock_user = m;
     require(mr_create(&m->mr, &o) == 0);
-    m->hooks = (struct hooks){m, hooks_want, hooks_ask, hooks_cancel, hooks_tell};
+    m->hooks = (struct hooks){.self = m,
+                              .wants = hooks_want,
+                              .ask = hooks_ask,
+                              .cancel = hooks_cancel,
+                              .tell = hooks_tell};
     struct service_options so = {
         .settings = m->settings,
         .mr = m->mr,

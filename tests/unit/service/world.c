@@ -317,7 +317,11 @@ struct world *world_open(const char *const *settings)
     NEED((mr__settings_resolve(w->settings)) == 0);
     open_engine(w);
     w->log = (struct log){.level = MR_LOG_TRACE, .sink = on_log, .user = w};
-    w->hooks = (struct hooks){w, hooks_want, hooks_ask, hooks_cancel, hooks_tell};
+    w->hooks = (struct hooks){.self = w,
+                              .wants = hooks_want,
+                              .ask = hooks_ask,
+                              .cancel = hooks_cancel,
+                              .tell = hooks_tell};
     struct service_options o = {
         .settings = w->settings,
         .mr = w->mr,
