@@ -7,6 +7,7 @@
  * Ranges of one family are disjoint and sorted, so that the longest match is the only
  * one: whoever builds them (service/cidr.c) has cut larger nets where smaller ones lie
  * inside. Addresses are looked up in their canonical form (v4-mapped is IPv4).
+ * Public: installed with moonrelay.h.
  */
 #ifndef MR_CORE_NETS_H
 #define MR_CORE_NETS_H
@@ -15,25 +16,38 @@
 
 #include <stdint.h>
 
-struct range4 {
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* part of the shared library's interface */
+#endif
+
+struct mr_range4 {
     uint32_t first, last; /* host byte order, inclusive */
     uint32_t value;
 };
 
-struct range6 {
+struct mr_range6 {
     uint8_t first[16], last[16]; /* network byte order, inclusive */
     uint32_t value;
 };
 
-struct nets_ranges {
-    const struct range4 *v4;
-    const struct range6 *v6;
+struct mr_nets {
+    const struct mr_range4 *v4;
+    const struct mr_range6 *v6;
     uint32_t n4, n6;
 };
 
 enum { MR_NETS_NONE = UINT32_MAX };
 
 /* The value of the range that has the address (port and scope do not matter), or MR_NETS_NONE. */
-uint32_t mr__nets_find(const struct nets_ranges *nets, const struct mr_addr *a);
+uint32_t mr_nets_find(const struct mr_nets *nets, const struct mr_addr *a);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
 #endif

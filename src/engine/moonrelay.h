@@ -26,6 +26,7 @@
 #define MOONRELAY_H
 
 #include "core/address.h"
+#include "core/nets.h"
 #include "core/verdict.h"
 
 #include <stddef.h>

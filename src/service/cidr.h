@@ -49,6 +49,6 @@ size_t mr__cidr_count(const struct cidr *c);
 /* Bytes of memory. */
 size_t mr__cidr_bytes(const struct cidr *c);
 /* For the data plane and for unions. Valid as long as c. */
-const struct nets_ranges *mr__cidr_ranges(const struct cidr *c);
+const struct mr_nets *mr__cidr_ranges(const struct cidr *c);
 
 #endif
