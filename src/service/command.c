@@ -171,9 +171,15 @@ void mr__command_fail(struct service *s, struct connection *c, enum code code, c
 void mr__command_complain(struct service *s, struct connection *c, enum command about,
                           enum code code)
 {
+    mr__command_complain_as(s, c, about, code, mr__code_name(code));
+}
+
+void mr__command_complain_as(struct service *s, struct connection *c, enum command about,
+                             enum code code, const char *word)
+{
     s->figures.errors[about][code]++;
     if (mr__settings_values(s->settings)->errors) {
-        mr__connection_say(s, c, "error %s:%s", mr__command_name(about), mr__code_name(code));
+        mr__connection_say(s, c, "error %s:%s", mr__command_name(about), word);
     }
 }
 

@@ -57,13 +57,13 @@ void mr__connection_say(struct service *s, struct connection *c, const char *for
 /* ---- end ----------------------------------------------------------------------------------- */
 
 /* Everything about it goes, but for its memory, which callers up the stack may look at. */
-static void detach(struct service *s, struct connection *c)
+static void detach(struct service *s, struct connection *c, enum session_end why)
 {
     c->is_closing = true;
     mr__command_abandon(s, c);
     mr__list_remove(&c->task.link);
     while (!mr__list_is_empty(&c->sessions)) {
-        mr__session_end(s, MR_CONTAINER(c->sessions.next, struct session, at_connection));
+        mr__session_end(s, MR_CONTAINER(c->sessions.next, struct session, at_connection), why);
     }
     mr__table_remove(&s->connections, &c->node);
     mr__list_remove(&c->link);
@@ -76,7 +76,7 @@ void mr__connection_close(struct service *s, struct connection *c)
     if (c->is_closing) {
         return;
     }
-    detach(s, c);
+    detach(s, c, MR_SESSION_CLOSED);
     s->out.close(s->out.user, c->id);
 }
 
@@ -102,7 +102,8 @@ void mr__connections_destroy(struct service *s)
         MR_CONTAINER(l, struct connection, link)->is_closing = true;
     }
     while (!mr__list_is_empty(&s->all_connections)) {
-        detach(s, MR_CONTAINER(s->all_connections.next, struct connection, link));
+        detach(s, MR_CONTAINER(s->all_connections.next, struct connection, link),
+               MR_SESSION_CLOSED);
     }
     mr__connections_bury(s);
 }
@@ -375,6 +376,8 @@ void mr__service_eof(struct service *s, conn_id id, uint64_t now_ns)
 void mr__service_closed(struct service *s, conn_id id, enum conn_end why, uint64_t now_ns)
 {
     static const char *const names[] = {"closed", "reset", "timeout", "output", "shutdown"};
+    static const enum session_end ends[] = {MR_SESSION_CLOSED, MR_SESSION_RESET, MR_SESSION_TIMEOUT,
+                                            MR_SESSION_OUTPUT, MR_SESSION_DRAINED};
     struct connection *c = mr__connection_find(s, id);
 
     if (!c) {
@@ -383,6 +386,6 @@ void mr__service_closed(struct service *s, conn_id id, enum conn_end why, uint64
     mr__turn_begin(s, now_ns);
     MR_JOURNAL(s, MR_JOURNAL_CONNECTION, MR_LOG_DEBUG, "tcp", "gone", LOG_UINT("conn", id),
                LOG_STR("why", names[why]));
-    detach(s, c);
+    detach(s, c, ends[why]);
     mr__turn_end(s);
 }

@@ -70,7 +70,7 @@ int mr__dynamic_count(struct service *s, struct seat *seat, const struct mr_addr
     source->count++;
     seat->source = source;
     seat->target = target->relay;
-    seat->target_seat = (uint32_t)(target - s->pool.seats);
+    seat->target_port = target->port;
     target->dynamics_to_me++;
     return 0;
 }
@@ -83,9 +83,9 @@ void mr__dynamic_uncount(struct service *s, struct seat *seat)
         return;
     }
     seat->source = NULL;
-    struct seat *target = &s->pool.seats[seat->target_seat];
-    /* The target's port may have another player by now. */
-    if (target->relay == seat->target && target->dynamics_to_me > 0) {
+    struct seat *target = mr__pool_seat(s, seat->target_port);
+    /* The target's port may have another player by now, or not be ours any more. */
+    if (target && target->relay == seat->target && target->dynamics_to_me > 0) {
         target->dynamics_to_me--;
     }
     if (--source->count == 0) {

@@ -101,7 +101,7 @@ static void commit(struct service *s, struct knock *k, struct seat *target)
         .local = &(struct mr_addr){.family = 0},
         .grant = &k->grant,
         .owner = 0, /* a player's from his connect-relay on */
-        .target_seat = (uint32_t)(target - s->pool.seats),
+        .target = target,
     };
     struct refusal why = {.code = MR_CODE_BUSY};
     struct seat *seat;
@@ -136,7 +136,7 @@ static bool look(struct service *s, struct knock *k, struct seat **target)
         pair_and_release(s, k, sender, *target);
         return false;
     }
-    if (mr__dynamic_is_over(s, &k->from, *target)) {
+    if (mr__unwelcome_has(s, &k->from) || mr__dynamic_is_over(s, &k->from, *target)) {
         drop(s, k, k->reason);
         return false;
     }
@@ -287,7 +287,7 @@ void mr__knock_missed(struct service *s, const struct mr_event *ev)
         discard_flow(s, flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
         return;
     }
-    if (!seat || !mr__ask_is_wanted(s, MR_HOOK_DROP)) {
+    if (!seat || !mr__ask_is_wanted(s, MR_HOOK_DROP) || mr__unwelcome_has(s, &ev->u.miss.from)) {
         discard_flow(s, flow, ev->u.miss.reason);
         return;
     }

@@ -18,6 +18,7 @@ int mr__pool_init(struct pool *pool)
 {
     *pool = (struct pool){.n = 0};
     mr__list_init(&pool->quarantine);
+    mr__list_init(&pool->used);
     return 0;
 }
 
@@ -26,9 +27,12 @@ void mr__pool_deinit(struct service *s)
     struct pool *pool = &s->pool;
 
     for (size_t i = 0; i < pool->n; i++) {
-        mr__tags_deinit(&pool->seats[i].tags);
-        mr__slots_release(s, &pool->seats[i].slots);
-        mr__dynamic_uncount(s, &pool->seats[i]);
+        mr__tags_deinit(&pool->seats[i]->tags);
+        mr__slots_release(s, &pool->seats[i]->slots);
+        mr__dynamic_uncount(s, pool->seats[i]);
+    }
+    for (size_t i = 0; i < pool->n; i++) {
+        mr__free(pool->seats[i]);
     }
     mr__free(pool->seats);
     mr__free(pool->by_port);
@@ -40,10 +44,7 @@ struct seat *mr__pool_seat(const struct service *s, uint32_t port)
 {
     const struct pool *pool = &s->pool;
 
-    if (port >= pool->n_by_port || pool->by_port[port] == 0) {
-        return NULL;
-    }
-    return &pool->seats[pool->by_port[port] - 1];
+    return port < pool->n_by_port ? pool->by_port[port] : NULL;
 }
 
 size_t mr__pool_free(const struct service *s)
@@ -57,16 +58,16 @@ static void push_ready(struct pool *pool, struct seat *seat)
 {
     seat->state = MR_SEAT_READY;
     seat->ready_at = (uint32_t)pool->n_ready;
-    pool->ready[pool->n_ready++] = (uint32_t)(seat - pool->seats);
+    pool->ready[pool->n_ready++] = seat;
 }
 
 static struct seat *pop_ready(struct pool *pool, size_t at)
 {
-    struct seat *seat = &pool->seats[pool->ready[at]];
-    uint32_t last = pool->ready[--pool->n_ready];
+    struct seat *seat = pool->ready[at];
+    struct seat *last = pool->ready[--pool->n_ready];
 
     pool->ready[at] = last;
-    pool->seats[last].ready_at = (uint32_t)at;
+    last->ready_at = (uint32_t)at;
     return seat;
 }
 
@@ -136,14 +137,47 @@ static int reserve_index(struct pool *pool, uint32_t port)
     while (n <= port) {
         n *= 2;
     }
-    uint32_t *by_port = mr__realloc(pool->by_port, n, sizeof *by_port);
+    struct seat **by_port = mr__realloc(pool->by_port, n, sizeof(struct seat *));
     if (!by_port) {
         return -ENOMEM;
     }
-    memset(by_port + pool->n_by_port, 0, (n - pool->n_by_port) * sizeof *by_port);
+    memset(by_port + pool->n_by_port, 0, (n - pool->n_by_port) * sizeof(struct seat *));
     pool->by_port = by_port;
     pool->n_by_port = n;
     return 0;
+}
+
+/* Room for more seats. */
+static int reserve_seats(struct pool *pool, size_t more)
+{
+    size_t cap = pool->n + more;
+
+    if (cap <= pool->cap) {
+        return 0;
+    }
+    struct seat **seats = mr__realloc(pool->seats, cap, sizeof(struct seat *));
+    if (!seats) {
+        return -ENOMEM;
+    }
+    pool->seats = seats;
+    struct seat **ready = mr__realloc(pool->ready, cap, sizeof(struct seat *));
+    if (!ready) {
+        return -ENOMEM;
+    }
+    pool->ready = ready;
+    pool->cap = cap;
+    return 0;
+}
+
+static void add_seat(struct pool *pool, struct seat *seat, uint32_t port,
+                     const struct mr_port_info *info)
+{
+    *seat = (struct seat){.at = (uint32_t)pool->n, .port = port, .number = info->local.port};
+    mr__list_init(&seat->quarantine);
+    mr__list_init(&seat->used);
+    pool->by_port[port] = seat;
+    pool->seats[pool->n++] = seat;
+    push_ready(pool, seat);
 }
 
 static int open_port(struct service *s, const struct mr_addr *local, struct port_report *report)
@@ -154,29 +188,36 @@ static int open_port(struct service *s, const struct mr_addr *local, struct port
                         : 0;
     uint32_t asked = mr__settings_values(s->settings)->udp_buffer;
     struct mr_port_info info = {.rcvbuf = 0};
+    struct seat *seat = mr__alloc(1, sizeof *seat);
     uint32_t port;
-    int rc = mr_port_open(s->mr, local, dual, &port);
 
-    if (rc == 0) {
-        rc = reserve_index(pool, port);
+    if (!seat) {
+        return -ENOMEM;
     }
+    int rc = mr_port_open(s->mr, local, dual, &port);
+    if (rc < 0) {
+        goto free_seat;
+    }
+    rc = reserve_index(pool, port);
     if (rc == 0) {
         rc = mr_port_info(s->mr, port, &info);
     }
     if (rc < 0) {
-        return rc;
+        goto close_port;
     }
-    struct seat *seat = &pool->seats[pool->n];
-    *seat = (struct seat){.port = port, .number = info.local.port};
-    mr__list_init(&seat->quarantine);
-    pool->by_port[port] = (uint32_t)++pool->n;
-    push_ready(pool, seat);
+    add_seat(pool, seat, port, &info);
     if (info.rcvbuf > 0 && (uint32_t)info.rcvbuf < asked &&
         (report->clamped_rcvbuf == 0 || (uint32_t)info.rcvbuf < report->clamped_rcvbuf)) {
         report->clamped_rcvbuf = (uint32_t)info.rcvbuf;
     }
     report->opened++;
     return 0;
+
+close_port:
+    mr_port_close(s->mr, port);
+free_seat:
+    mr__free(seat);
+    return rc;
 }
 
 static int compare_numbers(const void *a, const void *b)
@@ -195,7 +236,7 @@ static void format_ranges(const struct pool *pool, char *buf, size_t cap)
         return;
     }
     for (size_t i = 0; i < pool->n; i++) {
-        numbers[i] = pool->seats[i].number;
+        numbers[i] = pool->seats[i]->number;
     }
     qsort(numbers, pool->n, sizeof *numbers, compare_numbers);
     for (size_t i = 0, end; i < pool->n; i = end) {
@@ -232,9 +273,7 @@ int mr__service_open_ports(struct service *s, struct port_report *report)
     size_t n = list->n + list->any;
 
     *report = (struct port_report){.asked = n};
-    pool->seats = mr__alloc(n, sizeof *pool->seats);
-    pool->ready = mr__alloc(n, sizeof *pool->ready);
-    if (!pool->seats || !pool->ready) {
+    if (reserve_seats(pool, n) < 0) {
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++) {

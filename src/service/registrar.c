@@ -90,7 +90,7 @@ static int move_relay(struct service *s, struct seat *seat, struct session *p,
         return rc;
     }
     if (there && there->kind == MR_SEAT_DYNAMIC) {
-        mr__seat_close(s, there); /* the player's own port wins */
+        mr__seat_close(s, there, MR_SEAT_END_API); /* the player's own port wins */
     }
     p->relay = seat->relay;
     seat->owner = p->id;
@@ -148,6 +148,7 @@ static enum registrar_result handle(struct service *s, const struct mr_addr *fro
     if (!p) {
         return answer_unknown(s, from, local, n);
     }
+    mr__unwelcome_remove(s, from);
     if (p->addr.family == 0) {
         return first_address(s, p, from, local);
     }

@@ -53,7 +53,7 @@ static int create(struct service *s, struct connection *c, const struct hook_ans
         return -ENOMEM;
     }
     if (mr__tags_merge(&p->tags, &answer->tags) < 0 || mr__tags_merge(&p->meta, &meta) < 0) {
-        mr__session_end(s, p);
+        mr__session_end(s, p, MR_SESSION_CLOSED);
         return -ENOMEM;
     }
     *out = p;
@@ -103,9 +103,9 @@ static void register_player(struct service *s, struct connection *c,
     assert(p);
     p->slots = slots;
     if (old && old->connection == c) {
-        mr__session_end(s, old); /* his own: the new ids say it all */
+        mr__session_end(s, old, MR_SESSION_REPLACED); /* his own: the new ids say it all */
     } else if (old) {
-        mr__session_kick(s, old, MR_CODE_REPLACED);
+        mr__session_expel(s, old, MR_SESSION_REPLACED, "replaced");
     }
     log_registered(s, p);
     answer_player(s, c, p);

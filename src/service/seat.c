@@ -78,6 +78,7 @@ static void occupy(struct service *s, const struct seat_request *req, struct sea
 {
     seat->kind = req->kind;
     seat->is_closing = false;
+    mr__list_push_back(&s->pool.used, &seat->used);
     seat->owner = req->owner;
     seat->since = mr__wall(s);
     seat->dynamics_to_me = 0;
@@ -148,7 +149,7 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
     }
     rc = take_port(s, req, &seat);
     if (rc == 0 && req->kind == MR_SEAT_DYNAMIC) {
-        rc = mr__dynamic_count(s, seat, req->peer, &s->pool.seats[req->target_seat]);
+        rc = mr__dynamic_count(s, seat, req->peer, req->target);
         if (rc < 0) {
             mr_relay_close(s->mr, seat->relay);
             seat->is_closing = true;
@@ -184,21 +185,22 @@ static void count_out(struct service *s, struct seat *seat)
     }
 }
 
-void mr__seat_close(struct service *s, struct seat *seat)
+void mr__seat_close(struct service *s, struct seat *seat, enum seat_end why)
 {
     if (!seat->is_closing && mr_relay_close(s->mr, seat->relay) == 0) {
         seat->is_closing = true;
+        seat->end = why;
     }
 }
 
 void mr__seat_undo(struct service *s, struct seat *seat)
 {
-    mr__seat_close(s, seat);
+    mr__seat_close(s, seat, MR_SEAT_END_API);
     /* Nobody was told of it, so nobody has to wait for its end to have its slots. */
     mr__slots_release(s, &seat->slots);
 }
 
-static const char *end_name(enum mr_end_reason reason)
+static const char *end_name(const struct seat *seat, enum mr_end_reason reason)
 {
     switch (reason) {
     case MR_END_IDLE:
@@ -212,7 +214,7 @@ static const char *end_name(enum mr_end_reason reason)
     case MR_END_CLOSED:
         break;
     }
-    return "api";
+    return seat->end == MR_SEAT_END_BLOCKED ? "blocked" : "api";
 }
 
 void mr__seat_view(const struct service *s, const struct seat *seat, struct hook_relay *out)
@@ -241,7 +243,7 @@ void mr__seat_view(const struct service *s, const struct seat *seat, struct hook
 static void tell_destroyed(struct service *s, const struct seat *seat, const struct mr_event *ev)
 {
     const struct mr_relay_counts *c = &ev->u.ended.counts;
-    const char *reason = end_name(ev->u.ended.reason);
+    const char *reason = end_name(seat, ev->u.ended.reason);
     struct hook_relay relay;
     struct hook_event hook = {
         .hook = MR_HOOK_DESTROYED,
@@ -283,6 +285,7 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev)
     if (p && p->relay == seat->relay) {
         p->relay = 0;
     }
+    mr__list_remove(&seat->used);
     seat->relay = 0;
     seat->owner = 0;
     seat->is_closing = false;

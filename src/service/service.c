@@ -37,10 +37,12 @@ void mr__turn_end(struct service *s)
         return;
     }
     do {
+        mr__sessions_end_due(s);
         while (left > 0 && s->asked < MR_ASKS_PER_TICK && !mr__list_is_empty(&s->ready)) {
             struct task *task = MR_CONTAINER(s->ready.next, struct task, link);
             mr__list_remove(&task->link);
             task->run(s, task);
+            mr__sessions_end_due(s);
             left--;
         }
         seq = mr_in_force(s->mr);
@@ -86,6 +88,9 @@ static void init_lists(struct service *s)
 {
     mr__list_init(&s->all_connections);
     mr__list_init(&s->dead_connections);
+    mr__list_init(&s->all_sessions);
+    mr__list_init(&s->ending);
+    mr__list_init(&s->unwelcomes);
     mr__list_init(&s->ready);
     mr__list_init(&s->later);
     mr__list_init(&s->waiting);
@@ -98,7 +103,8 @@ static struct table *table_at(struct service *s, unsigned i)
 {
     struct table *const tables[] = {&s->connections, &s->sessions, &s->oids,
                                     &s->pids,        &s->places,   &s->slots,
-                                    &s->makings,     &s->sources,  &s->knowns};
+                                    &s->makings,     &s->sources,  &s->knowns,
+                                    &s->unwelcome};
 
     return i < sizeof tables / sizeof tables[0] ? tables[i] : NULL;
 }
@@ -174,6 +180,7 @@ void mr__service_destroy(struct service *s)
     mr__connections_destroy(s);
     mr__pool_deinit(s);
     mr__known_destroy(s);
+    mr__unwelcome_destroy(s);
     for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
         mr__table_deinit(t);
     }
@@ -252,7 +259,8 @@ void mr__service_tick(struct service *s, uint64_t now_ns)
 
 uint64_t mr__service_deadline(const struct service *s)
 {
-    if (!mr__list_is_empty(&s->ready) || !mr__list_is_empty(&s->later)) {
+    if (!mr__list_is_empty(&s->ready) || !mr__list_is_empty(&s->later) ||
+        !mr__list_is_empty(&s->ending)) {
         return s->now_ns;
     }
     return s->next_ping_ns;

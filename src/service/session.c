@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- finding ------------------------------------------------------------------------------- */
@@ -16,8 +17,9 @@
 struct session *mr__session_find(const struct service *s, uint64_t id)
 {
     struct table_node *n = id ? mr__table_first(&s->sessions, id) : NULL;
+    struct session *p = n ? MR_CONTAINER(n, struct session, by_id) : NULL;
 
-    return n ? MR_CONTAINER(n, struct session, by_id) : NULL;
+    return p && !p->is_ending ? p : NULL;
 }
 
 struct session *mr__session_by_oid(const struct service *s, const char *oid, size_t n)
@@ -26,7 +28,7 @@ struct session *mr__session_by_oid(const struct service *s, const char *oid, siz
 
     for (struct table_node *t = mr__table_first(&s->oids, hash); t; t = mr__table_next(t)) {
         struct session *p = MR_CONTAINER(t, struct session, by_oid);
-        if (p->oid_n == n && memcmp(p->oid, oid, n) == 0) {
+        if (!p->is_ending && p->oid_n == n && memcmp(p->oid, oid, n) == 0) {
             return p;
         }
     }
@@ -50,7 +52,7 @@ struct session *mr__session_by_pid(const struct service *s, const void *pid, siz
 
     for (struct table_node *t = mr__table_first(&s->pids, hash); t; t = mr__table_next(t)) {
         struct session *p = MR_CONTAINER(t, struct session, by_pid);
-        if (p->pid_n == n && is_same_secret((const unsigned char *)p->pid, pid, n)) {
+        if (!p->is_ending && p->pid_n == n && is_same_secret((const unsigned char *)p->pid, pid, n)) {
             return p;
         }
     }
@@ -59,10 +61,13 @@ struct session *mr__session_by_pid(const struct service *s, const void *pid, siz
 
 struct session *mr__session_of(const struct connection *c)
 {
-    if (mr__list_is_empty(&c->sessions)) {
-        return NULL;
+    for (const struct list *l = c->sessions.next; l != &c->sessions; l = l->next) {
+        struct session *p = MR_CONTAINER(l, struct session, at_connection);
+        if (!p->is_ending) {
+            return p;
+        }
     }
-    return MR_CONTAINER(c->sessions.next, struct session, at_connection);
+    return NULL;
 }
 
 void mr__session_view(const struct session *p, struct hook_session *out)
@@ -144,7 +149,14 @@ struct session *mr__session_at(const struct service *s, const struct mr_addr *ad
 {
     const struct place *place = find_place(s, addr);
 
-    return place ? MR_CONTAINER(place->sessions.next, struct session, at_place) : NULL;
+    for (const struct list *l = place ? place->sessions.next : NULL; l && l != &place->sessions;
+         l = l->next) {
+        struct session *p = MR_CONTAINER(l, struct session, at_place);
+        if (!p->is_ending) {
+            return p;
+        }
+    }
+    return NULL;
 }
 
 int mr__session_set_address(struct service *s, struct session *p, const struct mr_addr *addr,
@@ -198,23 +210,28 @@ struct session *mr__session_create(struct service *s, struct connection *c, uint
     p->pid_n = pid_n;
     p->since = mr__wall(s);
     mr__list_init(&p->at_place);
+    mr__list_init(&p->ending);
     mr__list_init(&p->joins);
     mr__list_init(&p->moving);
     mr__list_push_front(&c->sessions, &p->at_connection);
     c->n_sessions++;
+    mr__list_push_back(&s->all_sessions, &p->at_all);
     mr__table_add(&s->sessions, &p->by_id, id);
     mr__table_add(&s->oids, &p->by_oid, mr__service_hash(s, oid, oid_n));
     mr__table_add(&s->pids, &p->by_pid, mr__service_hash(s, pid, pid_n));
     return p;
 }
 
-void mr__session_end(struct service *s, struct session *p)
+void mr__session_end(struct service *s, struct session *p, enum session_end why)
 {
+    (void)why;
     /* Found by nobody from here on, so that whoever is told looks and sees that it is gone. */
     mr__table_remove(&s->sessions, &p->by_id);
     mr__table_remove(&s->oids, &p->by_oid);
     mr__table_remove(&s->pids, &p->by_pid);
     s->oids_used_up = s->pids_used_up = false;
+    mr__list_remove(&p->at_all);
+    mr__list_remove(&p->ending);
     mr__list_remove(&p->at_connection);
     p->connection->n_sessions--;
     mr__list_remove(&p->moving);
@@ -232,13 +249,96 @@ void mr__session_end(struct service *s, struct session *p)
     mr__free(p);
 }
 
-void mr__session_kick(struct service *s, struct session *p, enum code code)
+static enum code code_of(enum session_end why)
+{
+    switch (why) {
+    case MR_SESSION_KICKED:
+        return MR_CODE_KICKED;
+    case MR_SESSION_BLOCKED:
+        return MR_CODE_BLOCKED;
+    default:
+        return MR_CODE_REPLACED;
+    }
+}
+
+void mr__session_expel(struct service *s, struct session *p, enum session_end why,
+                       const char *reason)
 {
     struct connection *c = p->connection;
 
-    mr__command_complain(s, c, MR_COMMAND_SESSION, code);
-    mr__session_end(s, p);
+    mr__command_complain_as(s, c, MR_COMMAND_SESSION, code_of(why), reason);
+    mr__session_end(s, p, why);
     if (c->n_sessions == 0) {
         mr__connection_close(s, c);
+    }
+}
+
+/* ---- ends that somebody wants -------------------------------------------------------------- */
+
+const char *mr__session_end_name(enum session_end why)
+{
+    static const char *const names[MR_SESSION_END_COUNT] = {
+#define X(constant, name) [MR_SESSION_##constant] = name,
+        MR_SESSION_ENDS(X)
+#undef X
+    };
+
+    return names[why];
+}
+
+bool mr__session_end_soon(struct service *s, struct session *p, enum session_end why,
+                          const char *reason)
+{
+    if (p->is_ending) {
+        return false;
+    }
+    p->is_ending = true;
+    p->end_why = why;
+    snprintf(p->end_reason, sizeof p->end_reason, "%s", reason);
+    mr__slots_release(s, &p->slots); /* whoever comes in this turn finds the place free */
+    mr__list_push_back(&s->ending, &p->ending);
+    return true;
+}
+
+static bool is_shared(const struct service *s, const struct session *p, const struct seat *seat)
+{
+    for (struct list *l = p->place->sessions.next; l != &p->place->sessions; l = l->next) {
+        const struct session *other = MR_CONTAINER(l, struct session, at_place);
+        if (!other->is_ending && mr__seat_of_session(s, other) == seat) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * His client knows nothing of it and keeps sending: when nobody else plays from his socket, all
+ * relays that it has end (one may be an earlier player's, whose session is gone), and it gets no
+ * new one before the registrar sees a PID from it.
+ */
+static void end_wanted(struct service *s, struct session *p)
+{
+    const enum seat_end why =
+        p->end_why == MR_SESSION_BLOCKED ? MR_SEAT_END_BLOCKED : MR_SEAT_END_API;
+    struct mr_addr addr = p->addr;
+    struct seat *seat = mr__seat_of_session(s, p);
+
+    if (seat && !is_shared(s, p, seat)) {
+        mr__seat_close(s, seat, why);
+    }
+    mr__session_expel(s, p, p->end_why, p->end_reason);
+    if (addr.family == 0 || mr__session_at(s, &addr)) {
+        return;
+    }
+    while ((seat = mr__seat_of_relay(s, mr_relay_of(s->mr, &addr))) != NULL) {
+        mr__seat_close(s, seat, why);
+    }
+    mr__unwelcome_add(s, &addr);
+}
+
+void mr__sessions_end_due(struct service *s)
+{
+    while (!mr__list_is_empty(&s->ending)) {
+        end_wanted(s, MR_CONTAINER(s->ending.next, struct session, ending));
     }
 }

@@ -39,6 +39,8 @@ enum {
     MR_KNOWN_GONE_MAX = 65536,       /* remembered at once: 6 MB, two minutes at 500 a second */
     MR_LIMIT_NOTICE_SECONDS = 10,    /* between two `limit` lines of one kind */
     MR_LOWEST_PLAYER_PORT = 1024,    /* below are services, victims of a forged source */
+    MR_UNWELCOME_SECONDS = 600,      /* an address whose player was kicked */
+    MR_UNWELCOME_MAX = 8192,         /* at once: 1 MB */
     MR_PID_LENGTH_ANSWERED_MIN = 17, /* as long as the answer: so it amplifies nothing */
 };
 
@@ -72,7 +74,8 @@ enum command {
     X(NO_PORTS, "no-ports")                   \
     X(NO_IDS, "no-ids")                       \
     X(TOO_LONG, "too-long")                   \
-    X(REPLACED, "replaced")
+    X(REPLACED, "replaced")                   \
+    X(KICKED, "kicked")
 
 enum code {
 #define X(constant, name) MR_CODE_##constant,
@@ -158,9 +161,33 @@ struct place {
     struct list sessions;
 };
 
+/* Why a session ended: X(constant, word of the notice `left`) */
+#define MR_SESSION_ENDS(X)  \
+    X(CLOSED, "closed")     \
+    X(RESET, "reset")       \
+    X(TIMEOUT, "timeout")   \
+    X(REPLACED, "replaced") \
+    X(KICKED, "kicked")     \
+    X(BLOCKED, "blocked")   \
+    X(OUTPUT, "output")     \
+    X(DRAINED, "drained")
+
+enum session_end {
+#define X(constant, name) MR_SESSION_##constant,
+    MR_SESSION_ENDS(X)
+#undef X
+        MR_SESSION_END_COUNT
+};
+
 struct session {
     struct table_node by_id, by_oid, by_pid;
+    struct list at_all; /* in service.all_sessions, the longest there first */
     struct list at_connection;
+    /* Somebody wants it to end: it is found by nobody any more, and goes when the turn is over. */
+    bool is_ending;
+    struct list ending; /* in service.ending */
+    enum session_end end_why;
+    char end_reason[MR_REASON_MAX + 1];
     struct list at_place;
     struct list joins; /* requests that want to join it: they end with it */
     uint64_t id;
@@ -244,8 +271,12 @@ struct connection {
 enum seat_state { MR_SEAT_READY, MR_SEAT_QUARANTINED, MR_SEAT_USED };
 enum seat_kind { MR_SEAT_PLAYER, MR_SEAT_DYNAMIC };
 
-/* A relay port and who has it. */
+/* Why we close a relay, as `destroyed` tells it. */
+enum seat_end { MR_SEAT_END_API, MR_SEAT_END_BLOCKED };
+
+/* A relay port and who has it. Its address is the same as long as the port is ours. */
 struct seat {
+    uint32_t at;     /* its place in pool.seats */
     uint32_t port;   /* the engine's index */
     uint16_t number; /* UDP */
     enum seat_state state;
@@ -253,9 +284,11 @@ struct seat {
     struct list quarantine;
     uint64_t freed_ns;
     /* while USED: */
+    struct list used; /* in pool.used */
     mr_relay_id relay;
     enum seat_kind kind;
-    bool is_closing;
+    bool is_closing; /* its end is on its way: found by nobody any more */
+    enum seat_end end;
     char text[32];
     uint64_t owner; /* session id; 0: nobody */
     struct tags tags;
@@ -263,16 +296,17 @@ struct seat {
     double since;
     struct source *source;   /* dynamic: whom it counts for */
     mr_relay_id target;      /* dynamic: the relay it was made for */
-    uint32_t target_seat;    /* dynamic */
+    uint32_t target_port;    /* dynamic: where that relay is */
     uint32_t dynamics_to_me; /* dynamic relays made for the relay here */
 };
 
 struct pool {
-    struct seat *seats;
-    size_t n;
-    uint32_t *by_port; /* the engine's index to ours, plus one */
+    struct seat **seats;
+    size_t n, cap;
+    struct seat **by_port; /* by the engine's index; NULL: none of ours */
     size_t n_by_port;
-    uint32_t *ready;
+    struct list used;    /* those with a relay, the longest there first */
+    struct seat **ready; /* room for all */
     size_t n_ready, n_quarantined;
     struct list quarantine; /* the one freed longest ago first */
     size_t n_dynamic, n_player;
@@ -307,6 +341,14 @@ struct known {
     struct list gone; /* in service.gone, the one gone longest first */
     struct mr_addr ip;
     uint32_t live;
+    uint64_t until_ns;
+};
+
+/* An address whose player was kicked and has not registered anew. */
+struct unwelcome {
+    struct table_node node;
+    struct list link; /* in service.unwelcomes, the one marked longest ago first */
+    struct mr_addr addr;
     uint64_t until_ns;
 };
 
@@ -383,7 +425,9 @@ struct service {
     bool has_warned_private; /* that players reach us at a private address */
 
     struct table connections, sessions, oids, pids, places, slots, makings, sources, knowns;
+    struct table unwelcome;
     struct list all_connections, dead_connections;
+    struct list all_sessions, ending; /* sessions */
     size_t n_connections, n_addressed;
     uint64_t last_connection, last_session, last_event, last_addressed;
     bool oids_used_up, pids_used_up; /* until a session ends */
@@ -397,7 +441,9 @@ struct service {
 
     struct list gone;
     size_t n_gone;
+    struct list unwelcomes;
     struct budget_entry *budgets;
+    struct stores *stores;
 
     struct pool pool;
     struct figures figures;
@@ -459,6 +505,9 @@ void mr__command_fail(struct service *s, struct connection *c, enum code code, c
 /* An error about no command of his: `error line:too-long`. Silent with errors = off. */
 void mr__command_complain(struct service *s, struct connection *c, enum command about,
                           enum code code);
+/* Counted as the code, told as the word. */
+void mr__command_complain_as(struct service *s, struct connection *c, enum command about,
+                             enum code code, const char *word);
 /* Its player is gone: forgets it without an answer. */
 void mr__command_abandon(struct service *s, struct connection *c);
 struct hook_map mr__request_meta(const struct request *r);
@@ -483,10 +532,18 @@ struct session *mr__session_of(const struct connection *c);
 /* Takes oid and pid (heap). NULL: out of memory, they are freed. */
 struct session *mr__session_create(struct service *s, struct connection *c, uint64_t id, char *oid,
                                    size_t oid_n, char *pid, size_t pid_n);
-void mr__session_end(struct service *s, struct session *p);
-/* Ends it as seen by its player: `error session:<code>`, and his connection is closed when it has
+void mr__session_end(struct service *s, struct session *p, enum session_end why);
+/* Ends it as seen by its player: `error session:<reason>`, and his connection is closed when it has
  * no other session. */
-void mr__session_kick(struct service *s, struct session *p, enum code code);
+void mr__session_expel(struct service *s, struct session *p, enum session_end why,
+                       const char *reason);
+/* The same when the turn is over, with its relay unless another session shares it (why: KICKED or
+ * BLOCKED). Safe inside a hook: from now on it holds no slots and is found by nobody, but stays in
+ * memory. false: it is ending already. reason: clean. */
+bool mr__session_end_soon(struct service *s, struct session *p, enum session_end why,
+                          const char *reason);
+void mr__sessions_end_due(struct service *s);
+const char *mr__session_end_name(enum session_end why);
 /* -ENOMEM: nothing changed. */
 int mr__session_set_address(struct service *s, struct session *p, const struct mr_addr *addr,
                             const struct mr_addr *local);
@@ -509,6 +566,10 @@ extern const char mr__words[MR_WORD_COUNT][MR_WORD_BYTES_MAX + 1];
 int mr__tags_merge(struct tags *t, const struct hook_map *add);
 void mr__tags_deinit(struct tags *t);
 struct hook_map mr__tags_map(const struct tags *t);
+/* All of them, with these values. */
+bool mr__tags_have(const struct tags *t, struct hook_map wanted);
+/* 1 to 64 of [a-z0-9._-]: what else is there becomes `-`, nothing becomes preset. */
+void mr__reason_clean(char out[MR_REASON_MAX + 1], struct str reason, const char *preset);
 
 /* Takes all or none. leaving: slots that will be given back if this succeeds (may be NULL).
  * -ENOSPC: *full is the key that is full; -ENOMEM. */
@@ -548,14 +609,15 @@ struct seat_request {
     const struct mr_addr *peer, *local;
     struct grant *grant; /* its tags go over */
     uint64_t owner;
-    uint32_t target_seat; /* dynamic */
+    struct seat *target; /* dynamic */
 };
 /* Takes slots and a port and creates the relay. 0; -ENOSPC with why filled; -ENOMEM. */
 int mr__seat_open(struct service *s, const struct seat_request *req, struct seat **out,
                   struct refusal *why);
 /* Closes what was just opened and never told to anybody. */
 void mr__seat_undo(struct service *s, struct seat *seat);
-void mr__seat_close(struct service *s, struct seat *seat);
+/* Safe inside a hook: its end comes as an event of the engine. */
+void mr__seat_close(struct service *s, struct seat *seat, enum seat_end why);
 /* The seat of a live relay of that session, or of another one at its address; NULL. */
 struct seat *mr__seat_of_session(const struct service *s, const struct session *p);
 struct seat *mr__seat_of_relay(const struct service *s, mr_relay_id id);
@@ -588,6 +650,14 @@ void mr__known_leave(struct service *s, const struct mr_addr *addr);
 bool mr__known_has(const struct service *s, const struct mr_addr *addr);
 void mr__known_expire(struct service *s);
 void mr__known_destroy(struct service *s);
+
+/* ---- addresses that are not welcome (unwelcome.c) ------------------------------------------ */
+
+void mr__unwelcome_add(struct service *s, const struct mr_addr *addr);
+/* Its player has registered anew. */
+void mr__unwelcome_remove(struct service *s, const struct mr_addr *addr);
+bool mr__unwelcome_has(const struct service *s, const struct mr_addr *addr);
+void mr__unwelcome_destroy(struct service *s);
 
 int mr__budget_init(struct service *s);
 bool mr__budget_take(struct service *s, const struct mr_addr *from);
