@@ -138,6 +138,24 @@ void mr__command_abandon(struct service *s, struct connection *c)
     }
 }
 
+/* code: NULL, or why it failed. */
+static void tell_outcome(struct service *s, const struct connection *c, const char *code,
+                         const char *reason)
+{
+    const struct request *r = &c->request;
+    struct service_outcome o = {
+        .code = code, .reason = reason, .conn = c->id, .session = r->session};
+
+    if (!s->ended) {
+        return;
+    }
+    if (!code && r->n_sides > 0) {
+        o.host_port = r->sides[0].port;
+        o.client_port = r->sides[r->n_sides - 1].port;
+    }
+    s->ended(s->ended_user, &o);
+}
+
 void mr__command_succeed(struct service *s, struct connection *c)
 {
     const struct request *r = &c->request;
@@ -145,6 +163,7 @@ void mr__command_succeed(struct service *s, struct connection *c)
     if (r->id_n > 0) {
         mr__connection_say(s, c, ".%.*s", (int)r->id_n, r->id);
     }
+    tell_outcome(s, c, NULL, "");
     finish(s, c);
 }
 
@@ -165,6 +184,7 @@ void mr__command_fail(struct service *s, struct connection *c, enum code code, c
     MR_JOURNAL(s, MR_JOURNAL_JOIN, MR_LOG_DEBUG, "tcp", "command failed", LOG_UINT("conn", c->id),
                LOG_STR("command", mr__command_name(r->command)), LOG_STR("code", name),
                LOG_STR("reason", reason));
+    tell_outcome(s, c, name, reason);
     finish(s, c);
 }
 

@@ -33,14 +33,51 @@ static void free_knock(struct service *s, struct knock *k)
     mr__free(k);
 }
 
+static void tell_end(struct service *s, const struct service_outcome *o)
+{
+    if (s->ended) {
+        s->ended(s->ended_user, o);
+    }
+}
+
+/* Nobody was asked, or nobody had an opinion: it is told by the datagrams' own reason. */
+static void tell_dropped(struct service *s, mr_flow_id flow, enum mr_verdict as)
+{
+    const char *name = mr_verdict_name(as);
+
+    tell_end(s, &(struct service_outcome){.flow = flow, .code = name, .reason = name});
+}
+
+static void tell_refused(struct service *s, const struct knock *k, const struct refusal *why)
+{
+    tell_end(s, &(struct service_outcome){
+                    .flow = k->flow, .code = mr__code_name(why->code), .reason = why->reason});
+}
+
 static void drop(struct service *s, struct knock *k, enum mr_verdict as)
 {
+    tell_dropped(s, k->flow, as);
     discard_flow(s, k->flow, as);
     free_knock(s, k);
 }
 
-static void release(struct service *s, struct knock *k)
+static void refuse(struct service *s, struct knock *k, enum mr_verdict as,
+                   const struct refusal *why)
 {
+    tell_refused(s, k, why);
+    discard_flow(s, k->flow, as);
+    free_knock(s, k);
+}
+
+static void release(struct service *s, struct knock *k, const struct seat *sender)
+{
+    tell_end(s, &(struct service_outcome){.flow = k->flow,
+                                          .reason = "",
+                                          .relay = sender->relay,
+                                          .spec = &k->grant.spec,
+                                          .tags = mr__tags_map(&sender->tags),
+                                          .slots = k->grant.slots,
+                                          .n_slots = k->grant.n_slots});
     mr_flow_release(s->mr, k->flow);
     free_knock(s, k);
 }
@@ -90,7 +127,7 @@ static void pair_and_release(struct service *s, struct knock *k, struct seat *se
         return;
     }
     log_admitted(s, k, sender);
-    release(s, k);
+    release(s, k, sender);
 }
 
 static void commit(struct service *s, struct knock *k, struct seat *target)
@@ -109,7 +146,7 @@ static void commit(struct service *s, struct knock *k, struct seat *target)
 
     if (rc < 0) {
         mr__making_end(s, &k->making, rc == -ENOMEM ? NULL : &why);
-        drop(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason);
+        refuse(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason, &why);
         return;
     }
     mr__making_end(s, &k->making, NULL);
@@ -119,7 +156,7 @@ static void commit(struct service *s, struct knock *k, struct seat *target)
         return;
     }
     log_admitted(s, k, seat);
-    release(s, k);
+    release(s, k, seat);
 }
 
 /* Looks at the world as it is now. false: the knock is done with. */
@@ -151,7 +188,7 @@ static void on_created(struct service *s, struct pending *pending, const struct 
 
     if (mr__answer_refuses(answer, &why)) {
         mr__making_end(s, &k->making, &why);
-        drop(s, k, answer->outcome == MR_HOOK_REFUSE ? MR_VERDICT_REFUSED : k->reason);
+        refuse(s, k, answer->outcome == MR_HOOK_REFUSE ? MR_VERDICT_REFUSED : k->reason, &why);
         return;
     }
     if (mr__grant_merge(&k->grant, answer) < 0) {
@@ -203,7 +240,7 @@ static void run_task(struct service *s, struct task *task)
     if (k->waiter.has_refusal) {
         enum code code = k->waiter.refusal.code;
         bool is_refused = code == MR_CODE_REJECTED || code == MR_CODE_FULL;
-        drop(s, k, is_refused ? MR_VERDICT_REFUSED : k->reason);
+        refuse(s, k, is_refused ? MR_VERDICT_REFUSED : k->reason, &k->waiter.refusal);
         return;
     }
     make(s, k);
@@ -215,26 +252,24 @@ static void on_drop_answered(struct service *s, struct pending *pending,
                              const struct hook_answer *answer)
 {
     struct knock *k = MR_CONTAINER(pending, struct knock, pending);
+    struct refusal why;
 
-    switch (answer->outcome) {
-    case MR_HOOK_ADMIT:
+    if (answer->outcome == MR_HOOK_ADMIT) {
         if (mr__grant_merge(&k->grant, answer) < 0) {
             drop(s, k, k->reason);
         } else {
             make(s, k);
         }
-        return;
-    case MR_HOOK_REFUSE:
+    } else if (!mr__answer_refuses(answer, &why)) {
+        drop(s, k, k->reason);
+    } else if (answer->outcome == MR_HOOK_REFUSE) {
+        tell_refused(s, k, &why);
         mr_flow_discard(s->mr, k->flow, MR_VERDICT_REFUSED, answer->mute_ns,
                         answer->mute_ns ? MR_VERDICT_MUTED : MR_VERDICT_REFUSED);
         free_knock(s, k);
-        return;
-    case MR_HOOK_NO_OPINION:
-    case MR_HOOK_FAILED:
-    case MR_HOOK_BUSY:
-        break;
+    } else {
+        refuse(s, k, k->reason, &why);
     }
-    drop(s, k, k->reason);
 }
 
 static void ask(struct service *s, struct knock *k, const struct mr_event *ev,
@@ -273,27 +308,35 @@ static bool is_known_now(const struct service *s, const struct mr_addr *from, ui
            mr_is_paired(s->mr, sender, target) == 1;
 }
 
+static void give_up(struct service *s, mr_flow_id flow, enum mr_verdict as)
+{
+    tell_dropped(s, flow, as);
+    discard_flow(s, flow, as);
+}
+
 void mr__knock_missed(struct service *s, const struct mr_event *ev)
 {
     mr_flow_id flow = ev->u.miss.flow;
     const struct seat *seat = mr__pool_seat(s, ev->u.miss.port);
 
     if (is_known_now(s, &ev->u.miss.from, ev->u.miss.port)) {
+        tell_end(s, &(struct service_outcome){
+                        .flow = flow, .reason = "", .relay = mr_relay_of(s->mr, &ev->u.miss.from)});
         mr_flow_release(s->mr, flow);
         return;
     }
     if (!mr__registrar_is_served(s, &ev->u.miss.from)) {
         bool is_own = mr_is_own_address(s->mr, &ev->u.miss.from) == 1;
-        discard_flow(s, flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
+        give_up(s, flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
         return;
     }
     if (!seat || !mr__ask_is_wanted(s, MR_HOOK_DROP) || mr__unwelcome_has(s, &ev->u.miss.from)) {
-        discard_flow(s, flow, ev->u.miss.reason);
+        give_up(s, flow, ev->u.miss.reason);
         return;
     }
     struct knock *k = s->n_pending < MR_PENDING_MAX ? mr__alloc(1, sizeof *k) : NULL;
     if (!k) {
-        discard_flow(s, flow, MR_VERDICT_EVENT_FULL);
+        give_up(s, flow, MR_VERDICT_EVENT_FULL);
         return;
     }
     k->flow = flow;

@@ -197,6 +197,13 @@ void mr__service_set_hooks(struct service *s, const struct hooks *hooks)
     mr_set_miss_events(s->mr, mr__ask_is_wanted(s, MR_HOOK_DROP));
 }
 
+void mr__service_observe(struct service *s,
+                         void (*ended)(void *user, const struct service_outcome *o), void *user)
+{
+    s->ended = ended;
+    s->ended_user = user;
+}
+
 void mr__service_stop(struct service *s, uint64_t now_ns)
 {
     mr__turn_begin(s, now_ns);

@@ -66,6 +66,27 @@ struct service_options {
 int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns);
 void mr__service_destroy(struct service *s);
 
+/* What became of a request: for whoever makes it in a player's place and cannot tell from the wire
+ * alone (relay.testing). Borrowed: valid during the call. */
+struct service_outcome {
+    const char *code;   /* PROTOCOL.md's; of a knock also the reason of a drop; NULL: success */
+    const char *reason; /* behind the code, or "" */
+    /* a command */
+    conn_id conn; /* 0: it was a knock */
+    uint64_t session;
+    uint16_t host_port, client_port; /* of the relays; 0: the players meet directly */
+    /* a knock */
+    mr_flow_id flow;
+    mr_relay_id relay; /* the sender's, when it was admitted */
+    const struct hook_spec *spec;
+    struct hook_map tags;
+    const struct hook_slot *slots;
+    size_t n_slots;
+};
+/* ended is called inside a turn and must not call the service. */
+void mr__service_observe(struct service *s,
+                         void (*ended)(void *user, const struct service_outcome *o), void *user);
+
 /* Puts a decider in, or takes it away (NULL). Pending requests must be none. */
 void mr__service_set_hooks(struct service *s, const struct hooks *hooks);
 

@@ -414,6 +414,8 @@ struct service {
     struct service_out out;
     double (*wall_s)(void *user);
     const struct hooks *hooks;
+    void (*ended)(void *user, const struct service_outcome *o); /* or NULL */
+    void *ended_user;
     uint64_t now_ns;
     unsigned depth;
     bool is_stopping;
