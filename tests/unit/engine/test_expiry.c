@@ -372,9 +372,10 @@ static void jump_with_waiting_traffic(int workers)
     }
     CHECK_EQ(mr_pair(rig->mr, ra, rb), 0);
     rig_settle(rig);
+    /* First the jump: what a worker has read before it would not be waiting. */
+    rig_now_ns += 40 * second;
     for (unsigned i = 0; i < 300; i++)
         rig_send(rig, &a, 1, "x", 1);
-    rig_now_ns += 40 * second;
     /* The third relay, idle as well, ends; the pair's traffic is seen first. */
     REQUIRE(rig_await(rig, MR_EVENT_ENDED, 1));
     for (unsigned i = 0; i < 20; i++)
