@@ -24,6 +24,12 @@ struct cidr_builder;
 
 enum { MR_CIDR_NETS_MAX = 1000000, MR_CIDR_WHY_MAX = 160 };
 
+/* Reads one net as it stands: its base with whatever bits are set, and the length of its prefix.
+ * false: it is none. A v4-mapped one is the IPv4 net that it maps. */
+bool mr__cidr_net(struct str text, struct mr_addr *base, unsigned *bits);
+/* Clears the bits behind the prefix; were any set? */
+bool mr__cidr_trim(struct mr_addr *base, unsigned bits);
+
 /* Reads text, one net a line: "NET [VALUE]", `#` starts a comment, empty lines and CR are fine; the
  * value is what follows the blanks, without those at its end. 0; -EINVAL with why, e.g. "line 7:
  * not a network: 10.0.0.0/33" or "line 9: 10.0.0.1/8 has bits behind its prefix (10.0.0.0/8?)";
