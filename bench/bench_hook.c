@@ -94,12 +94,21 @@ static void measure(const char *name, struct policies *p, enum hook hook, unsign
     printf("%-28s %8.0f %8.0f\n", name, rounds[ROUNDS / 2], rounds[0]);
 }
 
+static void on_loaded(void *user, int rc, const struct script_error *err)
+{
+    (void)user;
+    if (rc != 0) {
+        fprintf(stderr, "%s\n", err->text);
+        exit(1);
+    }
+}
+
 static struct policies *load(const char *source)
 {
     char path[] = "/tmp/bench-hook-XXXXXX.lua";
     const char *first[] = {path};
-    struct policies_options opts = {.first = first, .n_first = 1, .seed = 1};
-    struct script_error err;
+    struct policies_options opts = {.seed = 1};
+    struct policies_load load = {.first = first, .n_first = 1, .done = on_loaded};
     struct policies *p;
     int fd = mkstemps(path, 4);
 
@@ -108,8 +117,7 @@ static struct policies *load(const char *source)
         exit(1);
     }
     close(fd);
-    if (mr__policies_create(&p, &opts, &err) != 0) {
-        fprintf(stderr, "%s\n", err.text);
+    if (mr__policies_create(&p, &opts) != 0 || mr__policies_load(p, &load) != 0) {
         exit(1);
     }
     unlink(path);

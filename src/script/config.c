@@ -28,6 +28,7 @@ enum {
 };
 
 struct config {
+    unsigned refs;
     struct script_state state;
     struct sandbox_options sandbox;
     const struct config_options *opts; /* during parsing only */
@@ -496,6 +497,7 @@ static int create(struct config **out, const struct config_options *opts, const 
     if (!c) {
         return -ENOMEM;
     }
+    c->refs = 1;
     c->sandbox.wall_s = mr__sandbox_wall_s;
     c->opts = opts;
     c->path = mr__strndup(path, strlen(path));
@@ -504,7 +506,7 @@ static int create(struct config **out, const struct config_options *opts, const 
     c->n_text = n;
     if (!c->path || !c->folder || !c->text ||
         mr__state_init(&c->state, opts->memory_bytes ? opts->memory_bytes : 32u << 20) != 0) {
-        mr__config_destroy(c);
+        mr__config_unref(c);
         return -ENOMEM;
     }
     *out = c;
@@ -530,7 +532,7 @@ int mr__config_parse(struct config **out, const struct config_options *opts, con
 
         snprintf(err->text, sizeof err->text, "%s%s%s", is_placed ? "" : path,
                  is_placed ? "" : ": ", failure.text);
-        mr__config_destroy(c);
+        mr__config_unref(c);
         return rc;
     }
     *out = c;
@@ -554,9 +556,17 @@ int mr__config_read(struct config **out, const struct config_options *opts, cons
     return rc;
 }
 
-void mr__config_destroy(struct config *c)
+struct config *mr__config_ref(struct config *c)
 {
-    if (!c) {
+    if (c) {
+        c->refs++;
+    }
+    return c;
+}
+
+void mr__config_unref(struct config *c)
+{
+    if (!c || --c->refs > 0) {
         return;
     }
     mr__state_deinit(&c->state);

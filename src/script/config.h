@@ -6,7 +6,7 @@
  *
  * Reading it is the first of two steps, because what it says about settings is needed
  * before policies load: offer each mr__config_setting() to struct settings, resolve
- * them, then hand the config to mr__policies_create().
+ * them, then hand the config to mr__policies_load().
  */
 #ifndef MR_SCRIPT_CONFIG_H
 #define MR_SCRIPT_CONFIG_H
@@ -39,8 +39,9 @@ int mr__config_read(struct config **out, const struct config_options *opts, cons
 int mr__config_parse(struct config **out, const struct config_options *opts, const char *text,
                      size_t n, const char *path, struct script_error *err);
 
-/* Accepts NULL. */
-void mr__config_destroy(struct config *c);
+/* A config is made with one reference; the last unref ends it. Both accept NULL. */
+struct config *mr__config_ref(struct config *c);
+void mr__config_unref(struct config *c);
 
 /* Its `settings`, in the order of the file; to be offered with MR_SETTING_CONFIG. All strings live
  * as long as the config. */

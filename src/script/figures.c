@@ -54,6 +54,20 @@ void mr__figures_refusal(struct policy_figures *f, enum hook hook, const char *r
     f->refusals[i].counts[hook]++;
 }
 
+void mr__figures_sum(const struct policy_figures *f, enum hook hook, uint64_t *calls,
+                     uint64_t *refusals, uint64_t *errors, double *seconds)
+{
+    const struct hook_figures *h = &f->hooks[hook];
+
+    *calls = 0;
+    for (size_t i = 0; i < MR_CALL_RESULT_COUNT; i++) {
+        *calls += h->results[i];
+    }
+    *refusals = h->results[MR_CALL_REFUSE];
+    *errors = h->results[MR_CALL_ERROR];
+    *seconds = h->sum_s;
+}
+
 static struct metric_label label(const char *key, const char *value)
 {
     return (struct metric_label){key, {value, strlen(value)}};

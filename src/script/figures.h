@@ -43,6 +43,8 @@ struct policy_figures {
 void mr__figures_call(struct policy_figures *f, enum hook hook, enum call_result result,
                       uint64_t duration_ns);
 void mr__figures_refusal(struct policy_figures *f, enum hook hook, const char *reason);
+void mr__figures_sum(const struct policy_figures *f, enum hook hook, uint64_t *calls,
+                     uint64_t *refusals, uint64_t *errors, double *seconds);
 void mr__figures_write(const struct policy_figures *f, size_t n, struct metrics *m);
 
 #endif

@@ -9,14 +9,17 @@
 #define MR_SCRIPT_GENERATION_H
 
 #include "script/answer.h"
+#include "script/host.h"
 #include "script/sandbox.h"
 #include "script/source.h"
 #include "script/state.h"
 
 struct generation_options {
     struct log *log;
-    const struct settings *settings;
-    uint64_t cpu_ns, load_cpu_ns, memory_bytes;
+    struct service *service;         /* may be NULL */
+    struct script_host host;         /* zeroed: there is none */
+    const struct settings *settings; /* valid while it loads */
+    uint64_t cpu_ns, load_cpu_ns, wait_ns, memory_bytes;
     double (*wall_s)(void *user);
     uint64_t (*mono_ns)(void *user);
     void *user;

@@ -34,7 +34,10 @@ struct chain {
 
 struct policies {
     struct policies_options opts;
-    struct generation *generation;
+    struct generation *generation; /* NULL: nothing was loaded yet */
+    struct config *config;         /* what it was made of */
+    uint64_t number;
+    double loaded_at, load_seconds;
     struct policy_figures *figures; /* of generation->policies, by index */
     struct log_limiter *limiters;   /* of failures, likewise */
     struct hooks hooks;
@@ -142,7 +145,7 @@ static void end_with(struct hook_answer *answer, const struct policy *policy,
 
 static void run_chain(struct policies *p, const struct hook_event *ev, struct chain *c)
 {
-    for (size_t i = 0; i < p->generation->n; i++) {
+    for (size_t i = 0; i < mr__policies_count(p); i++) {
         const struct policy *policy = &p->generation->policies[i];
         enum call_result result;
 
@@ -196,7 +199,7 @@ static void tell(void *self, const struct hook_event *ev)
     struct policies *p = self;
     struct chain *c = take_chain(p);
 
-    for (size_t i = 0; c && i < p->generation->n; i++) {
+    for (size_t i = 0; c && i < mr__policies_count(p); i++) {
         if (mr__policy_has(&p->generation->policies[i], ev->hook)) {
             call_policy(p, i, ev, c);
         }
@@ -210,7 +213,7 @@ static bool wants(void *self, enum hook hook)
 {
     const struct policies *p = self;
 
-    for (size_t i = 0; i < p->generation->n; i++) {
+    for (size_t i = 0; i < mr__policies_count(p); i++) {
         if (mr__policy_has(&p->generation->policies[i], hook)) {
             return true;
         }
@@ -225,83 +228,31 @@ static void set_defaults(struct policies *p, const struct policies_options *opts
     struct policies_options *o = &p->opts;
 
     *o = *opts;
-    o->cpu_ns = o->cpu_ns ? o->cpu_ns : 10000000;
-    o->load_cpu_ns = o->load_cpu_ns ? o->load_cpu_ns : 1000000000;
-    o->memory_bytes = o->memory_bytes ? o->memory_bytes : 32u << 20;
     o->wall_s = o->wall_s ? o->wall_s : mr__sandbox_wall_s;
     o->mono_ns = o->mono_ns ? o->mono_ns : system_mono_ns;
-    /* Borrowed for the call that created us. */
-    o->first = NULL;
-    o->n_first = 0;
-    o->list = NULL;
-    o->config = NULL;
     p->hooks =
         (struct hooks){.self = p, .wants = wants, .ask = ask, .cancel = cancel, .tell = tell};
 }
 
-static int make_figures(struct policies *p, const struct policy_sources *sources)
-{
-    p->figures = mr__alloc(sources->n + 1, sizeof *p->figures);
-    p->limiters = mr__alloc(sources->n + 1, sizeof *p->limiters);
-    if (!p->figures || !p->limiters) {
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < sources->n; i++) {
-        p->figures[i].policy = mr__strndup(sources->items[i].name, strlen(sources->items[i].name));
-        if (!p->figures[i].policy) {
-            return -ENOMEM;
-        }
-    }
-    return 0;
-}
-
-static int load(struct policies *p, const struct policies_options *opts, struct script_error *err)
-{
-    struct generation_options g = {
-        .log = p->opts.log,
-        .settings = p->opts.settings,
-        .cpu_ns = p->opts.cpu_ns,
-        .load_cpu_ns = p->opts.load_cpu_ns,
-        .memory_bytes = p->opts.memory_bytes,
-        .wall_s = p->opts.wall_s,
-        .mono_ns = p->opts.mono_ns,
-        .user = p->opts.user,
-        .seed = p->opts.seed,
-    };
-    struct policy_sources sources;
-    int rc = mr__sources_collect(&sources, opts, err);
-
-    if (rc != 0) {
-        return rc;
-    }
-    rc = make_figures(p, &sources);
-    if (rc != 0) {
-        snprintf(err->text, sizeof err->text, "policies: out of memory");
-    } else {
-        rc = mr__generation_create(&p->generation, &g, &sources, err);
-    }
-    mr__sources_deinit(&sources);
-    return rc;
-}
-
-int mr__policies_create(struct policies **out, const struct policies_options *opts,
-                        struct script_error *err)
+int mr__policies_create(struct policies **out, const struct policies_options *opts)
 {
     struct policies *p = mr__alloc(1, sizeof *p);
-    int rc;
 
     if (!p) {
-        snprintf(err->text, sizeof err->text, "policies: out of memory");
         return -ENOMEM;
     }
     set_defaults(p, opts);
-    rc = load(p, opts, err);
-    if (rc != 0) {
-        mr__policies_destroy(p);
-        return rc;
-    }
     *out = p;
     return 0;
+}
+
+static void drop_figures(struct policy_figures *figures, struct log_limiter *limiters)
+{
+    for (size_t i = 0; figures && figures[i].policy; i++) {
+        mr__free(figures[i].policy); /* one more is allocated, so a NULL ends them */
+    }
+    mr__free(figures);
+    mr__free(limiters);
 }
 
 void mr__policies_destroy(struct policies *p)
@@ -313,12 +264,9 @@ void mr__policies_destroy(struct policies *p)
         next = c->next;
         mr__free(c);
     }
-    for (size_t i = 0; p->figures && p->figures[i].policy; i++) {
-        mr__free(p->figures[i].policy); /* one more is allocated, so a NULL ends them */
-    }
-    mr__free(p->figures);
-    mr__free(p->limiters);
+    drop_figures(p->figures, p->limiters);
     mr__generation_destroy(p->generation);
+    mr__config_unref(p->config);
     mr__free(p);
 }
 
@@ -327,24 +275,174 @@ const struct hooks *mr__policies_hooks(struct policies *p)
     return &p->hooks;
 }
 
+/* ---- generations ----------------------------------------------------------------------------- */
+
+static int make_figures(struct policy_figures **figures, struct log_limiter **limiters,
+                        const struct policy_sources *sources)
+{
+    *figures = mr__alloc(sources->n + 1, sizeof **figures);
+    *limiters = mr__alloc(sources->n + 1, sizeof **limiters);
+    for (size_t i = 0; *figures && i < sources->n; i++) {
+        const char *name = sources->items[i].name;
+
+        (*figures)[i].policy = mr__strndup(name, strlen(name));
+        if (!(*figures)[i].policy) {
+            return -ENOMEM;
+        }
+    }
+    return *figures && *limiters ? 0 : -ENOMEM;
+}
+
+static void swap(struct policies *p, struct generation *g, struct policy_figures *figures,
+                 struct log_limiter *limiters, struct config *config)
+{
+    drop_figures(p->figures, p->limiters);
+    mr__generation_destroy(p->generation);
+    mr__config_ref(config);
+    mr__config_unref(p->config);
+    p->generation = g;
+    p->figures = figures;
+    p->limiters = limiters;
+    p->config = config;
+    p->number++;
+    p->loaded_at = p->opts.wall_s(p->opts.user);
+}
+
+static int load_now(struct policies *p, const struct policies_load *load, struct script_error *err)
+{
+    struct generation_options g = {
+        .log = p->opts.log,
+        .service = p->opts.service,
+        .host = p->opts.host,
+        .settings = load->settings,
+        .cpu_ns = load->cpu_ns ? load->cpu_ns : 10000000,
+        .load_cpu_ns = load->load_cpu_ns ? load->load_cpu_ns : 1000000000,
+        .wait_ns = load->wait_ns ? load->wait_ns : 2000000000,
+        .memory_bytes = load->memory_bytes ? load->memory_bytes : 32u << 20,
+        .wall_s = p->opts.wall_s,
+        .mono_ns = p->opts.mono_ns,
+        .user = p->opts.user,
+        .seed = p->opts.seed,
+    };
+    struct policy_sources sources;
+    struct policy_figures *figures = NULL;
+    struct log_limiter *limiters = NULL;
+    struct generation *made = NULL;
+    int rc = mr__sources_collect(&sources, load, err);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = make_figures(&figures, &limiters, &sources);
+    if (rc != 0) {
+        snprintf(err->text, sizeof err->text, "policies: out of memory");
+    } else {
+        rc = mr__generation_create(&made, &g, &sources, err);
+    }
+    mr__sources_deinit(&sources);
+    if (rc == 0 && load->mode == MR_LOAD_SWAP) {
+        swap(p, made, figures, limiters, load->config);
+    } else {
+        mr__generation_destroy(made);
+        drop_figures(figures, limiters);
+    }
+    return rc;
+}
+
+int mr__policies_load(struct policies *p, const struct policies_load *load)
+{
+    struct script_error err = {.text = ""};
+    uint64_t start_ns = p->opts.mono_ns(p->opts.user);
+    int rc = load_now(p, load, &err);
+
+    if (rc == 0 && load->mode == MR_LOAD_SWAP) {
+        p->load_seconds = (double)(p->opts.mono_ns(p->opts.user) - start_ns) / 1e9;
+    }
+    load->done(load->user, rc, &err);
+    return 0;
+}
+
+int mr__policies_rollback(struct policies *p,
+                          void (*done)(void *user, int rc, const struct script_error *err),
+                          void *user)
+{
+    (void)p;
+    (void)done;
+    (void)user;
+    return -ENOENT;
+}
+
+struct config *mr__policies_config(const struct policies *p)
+{
+    return p->config;
+}
+
+void mr__policies_files(const struct policies *p, void (*visit)(void *user, const char *path),
+                        void *user)
+{
+    for (size_t i = 0; i < mr__policies_count(p); i++) {
+        if (strcmp(p->generation->policies[i].origin, "shipped") != 0) {
+            visit(user, p->generation->policies[i].origin);
+        }
+    }
+}
+
+void mr__policies_call(struct policies *p, struct str policy, struct str verb,
+                       const struct str *args, size_t n_args, policies_called done, void *user)
+{
+    static const char text[] = "no such policy or command";
+
+    (void)p;
+    (void)policy;
+    (void)verb;
+    (void)args;
+    (void)n_args;
+    done(user, -ENOENT, (struct str){text, sizeof text - 1}, false);
+}
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+void mr__policies_generation(const struct policies *p, struct generation_info *out)
+{
+    *out = (struct generation_info){.number = p->number,
+                                    .loaded_at = p->loaded_at,
+                                    .load_seconds = p->load_seconds,
+                                    .generations = p->generation ? 1 : 0};
+    if (p->generation) {
+        out->memory_bytes = p->generation->state.used_bytes;
+    }
+}
+
 size_t mr__policies_count(const struct policies *p)
 {
-    return p->generation->n;
+    return p->generation ? p->generation->n : 0;
 }
 
 void mr__policies_info(const struct policies *p, size_t i, struct policy_info *out)
 {
     const struct policy *policy = &p->generation->policies[i];
+    const struct policy_figures *f = &p->figures[i];
 
     *out = (struct policy_info){.name = policy->name,
                                 .origin = policy->origin,
                                 .is_shadow = policy->is_shadow,
                                 .is_skipped_on_error = policy->is_skipped_on_error};
+    for (size_t hook = 0; hook < MR_HOOK_COUNT; hook++) {
+        struct policy_hook_info *h = &out->hooks[hook];
+
+        h->is_defined = mr__policy_has(policy, hook);
+        mr__figures_sum(f, hook, &h->calls, &h->refusals, &h->errors, &h->seconds);
+    }
+}
+
+const char *mr__policies_hook_name(enum hook hook)
+{
+    return mr__event_hook_name(hook);
 }
 
 void mr__policies_metrics(void *user, struct metrics *m)
 {
     const struct policies *p = user;
 
-    mr__figures_write(p->figures, p->generation->n, m);
+    mr__figures_write(p->figures, mr__policies_count(p), m);
 }

@@ -316,36 +316,36 @@ static int add_entries(struct policy_sources *out, const struct config *c, struc
     return 0;
 }
 
-static int add_all(struct policy_sources *out, const struct policies_options *opts,
+static int add_all(struct policy_sources *out, const struct policies_load *load,
                    struct script_error *err)
 {
     struct wish dynamic = {.what = "dynamic", .n = 7, .folder = "", .place = "default chain"};
 
-    for (size_t i = 0; i < opts->n_first; i++) {
+    for (size_t i = 0; i < load->n_first; i++) {
         struct wish w = {
-            .what = opts->first[i], .n = strlen(opts->first[i]), .folder = "", .place = "--policy"};
+            .what = load->first[i], .n = strlen(load->first[i]), .folder = "", .place = "--policy"};
         int rc = add(out, &w, err);
 
         if (rc != 0) {
             return rc;
         }
     }
-    if (opts->list && opts->list[0] != '\0') {
-        return add_list(out, opts->list, err);
+    if (load->list && load->list[0] != '\0') {
+        return add_list(out, load->list, err);
     }
-    if (opts->config && mr__config_has_policies(opts->config)) {
-        return add_entries(out, opts->config, err);
+    if (load->config && mr__config_has_policies(load->config)) {
+        return add_entries(out, load->config, err);
     }
     return add(out, &dynamic, err);
 }
 
-int mr__sources_collect(struct policy_sources *out, const struct policies_options *opts,
+int mr__sources_collect(struct policy_sources *out, const struct policies_load *load,
                         struct script_error *err)
 {
     int rc;
 
     *out = (struct policy_sources){0};
-    rc = add_all(out, opts, err);
+    rc = add_all(out, load, err);
     if (rc != 0) {
         mr__sources_deinit(out);
     }

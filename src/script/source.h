@@ -30,7 +30,7 @@ struct policy_sources {
 };
 
 /* 0, or a negative errno with err filled; then there is nothing to deinit. */
-int mr__sources_collect(struct policy_sources *out, const struct policies_options *opts,
+int mr__sources_collect(struct policy_sources *out, const struct policies_load *load,
                         struct script_error *err);
 void mr__sources_deinit(struct policy_sources *s);
 

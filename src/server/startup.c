@@ -201,7 +201,7 @@ int mr__startup_read(struct startup *s, const struct mr_server_options *opts,
 
 void mr__startup_deinit(struct startup *s)
 {
-    mr__config_destroy(s->config);
+    mr__config_unref(s->config);
     mr__settings_destroy(s->settings);
     *s = (struct startup){.settings = NULL};
 }
@@ -219,33 +219,55 @@ void mr__startup_each_warning(const struct startup *s, void (*say)(void *user, c
 
 /* ---- policies ---------------------------------------------------------------------------- */
 
+struct loaded {
+    int rc;
+    struct script_error why;
+    bool is_done;
+};
+
+static void on_loaded(void *user, int rc, const struct script_error *err)
+{
+    struct loaded *l = user;
+
+    l->is_done = true;
+    l->rc = rc;
+    l->why = *err;
+}
+
 int mr__startup_load_policies(struct policies **out, const struct startup *s,
                               const struct mr_server_options *opts, struct log *log,
                               struct mr_server_error *err)
 {
     const struct settings_values *v = mr__settings_values(s->settings);
-    struct script_error why = {.text = ""};
-    struct policies_options how = {
-        .log = log,
-        .settings = s->settings,
-        .cpu_ns = v->script_cpu_ns,
-        .load_cpu_ns = v->script_load_cpu_ns,
-        .memory_bytes = v->script_memory,
+    struct loaded l = {.rc = 0};
+    struct policies_options how = {.log = log};
+    struct policies_load load = {
         .first = opts->policies,
         .n_first = opts->n_policies,
         .list = v->policies,
         .config = s->config,
+        .settings = s->settings,
+        .cpu_ns = v->script_cpu_ns,
+        .load_cpu_ns = v->script_load_cpu_ns,
+        .wait_ns = v->script_wait_ns,
+        .memory_bytes = v->script_memory,
+        .done = on_loaded,
+        .user = &l,
     };
 
     if (getrandom(&how.seed, sizeof how.seed, GRND_NONBLOCK) < 0) {
         how.seed = 0; /* math.random is no secret; a start does not wait for entropy */
     }
-    int rc = mr__policies_create(out, &how, &why);
-
-    if (rc < 0) {
-        return rc == -ENOMEM && !*why.text
+    if (mr__policies_create(out, &how) < 0) {
+        return fail_memory(err);
+    }
+    mr__policies_load(*out, &load);
+    if (l.rc < 0) {
+        mr__policies_destroy(*out);
+        *out = NULL;
+        return l.rc == -ENOMEM && !*l.why.text
                    ? fail_memory(err)
-                   : mr__startup_fail(err, MR_SERVER_EXIT_USAGE, rc, "%s", why.text);
+                   : mr__startup_fail(err, MR_SERVER_EXIT_USAGE, l.rc, "%s", l.why.text);
     }
     return 0;
 }

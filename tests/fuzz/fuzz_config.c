@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (mr__config_parse(&c, &opts, (const char *)data, size, "f.lua", &err) == 0) {
         check_settings(c);
-        mr__config_destroy(c);
+        mr__config_unref(c);
     } else if (err.text[0] == '\0' || strchr(err.text, '\n')) {
         abort();
     }

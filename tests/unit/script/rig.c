@@ -42,13 +42,14 @@ void rig_start(struct rig *r)
     r->log = (struct log){.level = MR_LOG_DEBUG, .format = MR_LOG_TEXT, .sink = on_line, .user = r};
     /* Far more than the default, so that a machine that stands still for a moment fails no test;
      * those about budgets set their own. */
-    r->opts = (struct policies_options){.log = &r->log, .seed = 1, .cpu_ns = 500000000};
+    r->opts = (struct policies_options){.log = &r->log, .seed = 1};
+    r->load = (struct policies_load){.cpu_ns = 500000000};
 }
 
 static void unload(struct rig *r)
 {
     mr__policies_destroy(r->policies);
-    mr__config_destroy(r->config);
+    mr__config_unref(r->config);
     r->policies = NULL;
     r->config = NULL;
 }
@@ -76,6 +77,34 @@ void rig_file(struct rig *r, const char *name, const char *text)
     }
 }
 
+static void on_loaded(void *user, int rc, const struct script_error *err)
+{
+    struct rig *r = user;
+
+    r->rc = rc;
+    r->err = *err;
+}
+
+int rig_load_policies(struct rig *r)
+{
+    int rc = mr__policies_create(&r->policies, &r->opts);
+
+    if (rc != 0) {
+        snprintf(r->err.text, sizeof r->err.text, "out of memory");
+        return rc;
+    }
+    r->load.done = on_loaded;
+    r->load.user = r;
+    r->load.config = r->config;
+    rc = mr__policies_load(r->policies, &r->load);
+    rc = rc != 0 ? rc : r->rc;
+    if (rc != 0) {
+        mr__policies_destroy(r->policies);
+        r->policies = NULL;
+    }
+    return rc;
+}
+
 int rig_load(struct rig *r, const char *config)
 {
     struct config_options copts = {.environment = r->environment};
@@ -89,10 +118,7 @@ int rig_load(struct rig *r, const char *config)
     if (rc != 0) {
         return rc;
     }
-    r->opts.config = r->config;
-    rc = mr__policies_create(&r->policies, &r->opts, &r->err);
-    r->opts.config = NULL;
-    return rc;
+    return rig_load_policies(r);
 }
 
 int rig_load_policy(struct rig *r, const char *text)

@@ -16,6 +16,8 @@ struct rig {
     struct config *config;
     struct policies *policies;
     struct policies_options opts;
+    struct policies_load load;
+    int rc; /* of the last load */
     struct script_error err;
     char *environment[8];
 };
@@ -27,6 +29,8 @@ void rig_end(struct rig *r);
 void rig_file(struct rig *r, const char *name, const char *text);
 /* Loads a config of this text; 0 or a negative errno with r->err. Replaces what was loaded. */
 int rig_load(struct rig *r, const char *config);
+/* Creates policies and loads r->config (or none) with r->load. */
+int rig_load_policies(struct rig *r);
 /* Loads one policy, p.lua, with this text, alone in the chain. */
 int rig_load_policy(struct rig *r, const char *text);
 

@@ -234,7 +234,7 @@ static const char *chain(void)
     struct policy_info info;
 
     text[0] = '\0';
-    if (mr__policies_create(&rig.policies, &rig.opts, &rig.err) != 0) {
+    if (rig_load_policies(&rig) != 0) {
         return rig.err.text;
     }
     for (size_t i = 0; i < mr__policies_count(rig.policies); i++) {
@@ -257,28 +257,27 @@ TEST(files_of_the_command_line_come_first_then_the_setting_or_the_config_or_dyna
     rig_file(&rig, "b.lua", "return {}");
     snprintf(a, sizeof a, "%s/a.lua", rig.folder);
     CHECK_STR(chain(), "dynamic");
-    rig.opts.first = first;
-    rig.opts.n_first = 1;
+    rig.load.first = first;
+    rig.load.n_first = 1;
     CHECK_STR(chain(), "a dynamic");
 
     snprintf(list, sizeof list, " %s/b.lua , dynamic", rig.folder);
-    rig.opts.list = list;
+    rig.load.list = list;
     CHECK_STR(chain(), "a b dynamic");
-    rig.opts.list = "dynamic,";
+    rig.load.list = "dynamic,";
     CHECK(strstr(chain(), "setting policies: 'dynamic,' has an empty item") != NULL);
-    rig.opts.list = "dynamic,,x";
+    rig.load.list = "dynamic,,x";
     CHECK(strstr(chain(), "has an empty item") != NULL);
-    rig.opts.list = "nothing";
+    rig.load.list = "nothing";
     CHECK(strstr(chain(), "setting policies: no shipped policy 'nothing'") != NULL);
-    rig.opts.list = "";
+    rig.load.list = "";
 
     char path[128];
     snprintf(path, sizeof path, "%s/moonrelay.lua", rig.folder);
     rig_file(&rig, "moonrelay.lua", "return { policies = { 'dynamic', './b.lua' } }");
     REQUIRE_EQ(mr__config_read(&rig.config, &copts, path, &rig.err), 0);
-    rig.opts.config = rig.config;
     CHECK_STR(chain(), "a dynamic b");
-    rig.opts.list = "dynamic";
+    rig.load.list = "dynamic";
     CHECK_STR(chain(), "a dynamic");
     first[0] = "missing.lua/x";
     CHECK(strstr(chain(), "--policy: policy missing.lua/x: No such file or directory") != NULL);

@@ -194,7 +194,7 @@ TEST(what_a_script_does_ends_as_an_error_of_its_hook_and_the_next_call_works)
 
     good.size = 1;
     rig_start(&rig);
-    rig.opts.cpu_ns = 10000000;
+    rig.load.cpu_ns = 10000000;
     for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) {
         snprintf(text, sizeof text,
                  "local calls = 0 return { drop = function(ev) calls = calls + 1\n"
@@ -342,14 +342,14 @@ TEST(functions_that_are_there_do_what_lua_says)
 TEST(loading_has_a_budget_of_its_own)
 {
     rig_start(&rig);
-    rig.opts.load_cpu_ns = 20000000;
+    rig.load.load_cpu_ns = 20000000;
     CHECK_EQ(rig_load_policy(&rig, "while true do end"), -EINVAL);
     CHECK(strstr(rig.err.text, "policy p: ") != NULL);
     CHECK(strstr(rig.err.text, "p.lua:1: took more than 20 ms of CPU time") != NULL);
     CHECK_EQ(rig_load_policy(&rig, "return { load = function() while true do end end }"), -EINVAL);
     CHECK(strstr(rig.err.text, "policy p: load: ") != NULL);
     /* More than a hook has, less than loading has. */
-    rig.opts.load_cpu_ns = 0;
+    rig.load.load_cpu_ns = 0;
     CHECK_EQ(rig_load_policy(&rig, "local stop = os.clock() + 0.03 while os.clock() < stop do end "
                                    "return {}"),
              0);
@@ -376,7 +376,7 @@ TEST(memory_that_scripts_may_use_is_bounded_and_the_next_call_works_at_any_cap)
 
     rig_start(&rig);
     for (uint64_t cap = 20000; cap < 200000; cap += 331) {
-        rig.opts.memory_bytes = cap;
+        rig.load.memory_bytes = cap;
         int rc = rig_load_policy(&rig, policy);
 
         CHECK(rc == 0 || rc == -ENOMEM || rc == -EINVAL);
@@ -411,7 +411,7 @@ TEST(a_hook_that_uses_up_the_memory_takes_no_other_hook_with_it)
 
     rig_start(&rig);
     for (uint64_t cap = 150000; cap < 300000; cap += 1511) {
-        rig.opts.memory_bytes = cap;
+        rig.load.memory_bytes = cap;
         REQUIRE_EQ(rig_load_policy(&rig, policy), 0);
         for (int i = 0; i < 3; i++) {
             CHECK_STR(rig_ask(&rig, &drop), "failed policy-error by p");
@@ -425,7 +425,7 @@ TEST(ten_thousand_failures_leave_no_memory_and_no_stack_behind)
 {
     struct hook_event ev = rig_event(MR_HOOK_CREATE);
     struct generation_options opts = {.cpu_ns = 10000000, .load_cpu_ns = 1000000000};
-    struct policies_options popts = {0};
+    struct policies_load popts = {0};
     struct policy_sources sources;
     struct script_failure failure;
     static struct merged_answer all;
