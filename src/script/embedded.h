@@ -17,4 +17,7 @@ struct embedded_file {
 /* The file of that name, or NULL. Valid for the life of the process. */
 const struct embedded_file *mr__embedded_find(const char *name);
 
+/* All of them; the last has no name. */
+const struct embedded_file *mr__embedded_files(void);
+
 #endif

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/suggest.h"
 #include "script/config_entry.h"
+#include "script/embedded.h"
 #include "script/event.h"
 #include "script/module.h"
 
@@ -42,14 +43,31 @@ struct loading {
     const char *step; /* "" or "load: ": what the message is about */
 };
 
+/* The one shipped module beside `relay` itself: Lua text, run in the policy's own environment. */
+static int require_options(lua_State *L)
+{
+    const struct embedded_file *f = mr__embedded_find("relay/options.lua");
+
+    if (!f || mr__sandbox_load(L, lua_upvalueindex(2), (const char *)f->data, f->size,
+                               "@relay/options.lua") != 0) {
+        return luaL_error(L, "relay.options: %s", f ? lua_tostring(L, -1) : "not in this program");
+    }
+    lua_call(L, 0, 1);
+    return 1;
+}
+
+/* upvalues: the module `relay`, the policy's environment */
 static int on_require(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
 
+    if (strcmp(name, "relay.options") == 0) {
+        return require_options(L);
+    }
     if (strcmp(name, "relay") != 0) {
         return luaL_error(L,
                           "module '%s' is not available: policies of this version may require "
-                          "\"relay\" only",
+                          "\"relay\" and \"relay.options\" only",
                           name);
     }
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -61,7 +79,8 @@ static void push_policy_env(lua_State *L, struct policy *p)
     mr__sandbox_push_env(L);
     lua_pushliteral(L, "require");
     mr__module_push(L, p);
-    lua_pushcclosure(L, on_require, 1);
+    lua_pushvalue(L, -3); /* stack: env "require" module env */
+    lua_pushcclosure(L, on_require, 2);
     lua_rawset(L, -3);
 }
 

@@ -19,6 +19,7 @@
 enum {
     NAME_MAX_BYTES = 32, /* of a policy: it is a label of metrics and a word in every log line */
     CHAIN_MAX = 256,
+    SHIPPED_MAX = 32, /* policies inside the program */
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -118,22 +119,30 @@ __attribute__((format(printf, 3, 4))) static int complain(struct script_error *e
     return rc;
 }
 
-static int complain_unknown(struct script_error *err, const struct wish *w, const char *what)
+/* Names of the shipped policies, as "audit", "bans", ...; the last is NULL. They are `names` with
+ * ".lua" cut off, which `text` holds. */
+static void list_shipped(const char *names[SHIPPED_MAX + 1], char text[SHIPPED_MAX][32])
 {
-    static const char *const later[] = {"ticket", "quota",   "bans",  "allowlist", "region",
-                                        "audit",  "webhook", "lobby", "canary",    NULL};
-    static const char *const now[] = {"dynamic", NULL};
-    size_t n = strlen(what);
-    const char *near = mr__suggest_name(what, n, now);
+    size_t n = 0;
 
-    for (size_t i = 0; later[i]; i++) {
-        if (strcmp(later[i], what) == 0) {
-            return complain(err, -EINVAL,
-                            "%s: the shipped policy %s comes with a later version (a file of your "
-                            "own is named with a slash: ./%s.lua)",
-                            w->place, what, what);
+    for (const struct embedded_file *f = mr__embedded_files(); f->name && n < SHIPPED_MAX; f++) {
+        if (strncmp(f->name, "policies/", 9) == 0) {
+            snprintf(text[n], sizeof text[n], "%.*s", (int)strlen(f->name + 9) - 4, f->name + 9);
+            names[n] = text[n];
+            n++;
         }
     }
+    names[n] = NULL;
+}
+
+static int complain_unknown(struct script_error *err, const struct wish *w, const char *what)
+{
+    const char *names[SHIPPED_MAX + 1], *near;
+    char text[SHIPPED_MAX][32], all[SHIPPED_MAX * 34] = "";
+    size_t n = strlen(what);
+
+    list_shipped(names, text);
+    near = mr__suggest_name(what, n, names);
     if (n > 4 && strcmp(what + n - 4, ".lua") == 0) {
         return complain(err, -EINVAL,
                         "%s: no shipped policy %s (a file is named with a slash: ./%s)", w->place,
@@ -143,10 +152,13 @@ static int complain_unknown(struct script_error *err, const struct wish *w, cons
         return complain(err, -EINVAL, "%s: no shipped policy %s; did you mean %s?", w->place, what,
                         near);
     }
+    for (size_t i = 0; names[i]; i++) {
+        strcat(strcat(all, i > 0 ? ", " : ""), names[i]);
+    }
     return complain(err, -EINVAL,
-                    "%s: no shipped policy '%s' (there is dynamic; a file is named with a slash: "
+                    "%s: no shipped policy '%s' (there are %s; a file is named with a slash: "
                     "./%s.lua)",
-                    w->place, what, what);
+                    w->place, what, all, what);
 }
 
 static int find_shipped(struct policy_source *s, const struct wish *w, const char *what,

@@ -37,11 +37,11 @@ describe("dynamic", function()
 
   it("refuses settings it does not know", function()
     assert.has_error(function() load_with { from = "all" } end,
-      'dynamic: from = all ("sessions" or "anyone" is expected)')
+      'from = all (one of sessions, anyone is expected)')
     assert.has_error(function() load_with { from = true } end,
-      'dynamic: from = true ("sessions" or "anyone" is expected)')
+      'from = true (one of sessions, anyone is expected)')
     assert.has_error(function() load_with { form = "anyone" } end,
-      "dynamic: unknown setting 'form' (from is known)")
+      "unknown setting 'form' (known: from)")
   end)
 
   it("is under 60 lines, as shipped policies are", function()

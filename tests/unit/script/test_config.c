@@ -144,11 +144,12 @@ static const struct {
     {"return { policies = { 'dynamic', 'dynamic' } }", "%s:1: two policies are named dynamic"},
     {"return { policies = { 'dynamik' } }",
      "%s:1: no shipped policy dynamik; did you mean dynamic?"},
-    {"return { policies = { 'quota' } }",
-     "%s:1: the shipped policy quota comes with a later version"},
+    {"return { policies = { 'quotas' } }", "%s:1: no shipped policy quotas; did you mean quota?"},
     {"return { policies = { 'mine.lua' } }",
      "%s:1: no shipped policy mine.lua (a file is named with a slash: ./mine.lua)"},
-    {"return { policies = { 'mine' } }", "%s:1: no shipped policy 'mine'"},
+    {"return { policies = { 'mine' } }",
+     "%s:1: no shipped policy 'mine' (there are allowlist, audit, bans, canary, dynamic, lobby, "
+     "quota, region, ticket, webhook; a file is named with a slash: ./mine.lua)"},
     {"return { policies = { './missing.lua' } }", "missing.lua: No such file or directory"},
     {"return { policies = { './sub/' } }", "cannot name a policy"},
 };
