@@ -132,6 +132,8 @@ function DropEvent:peek(n) end
 
 ---@class relay
 ---@field log relay.Log
+---@field json relay.Json
+---@field crypto relay.Crypto
 ---@field settings table<string, string> # as `moonrelay settings` prints them; read-only
 local relay = {}
 
@@ -168,5 +170,74 @@ function relay.monotonic() end
 ---@param text string
 ---@return 4|6|nil
 function relay.isip(text) end
+
+--- Percent-encodes all but A-Z a-z 0-9 - . _ ~.
+---@param text string|number
+---@return string
+function relay.urlencode(text) end
+
+---@class relay.Json
+---@field null lightuserdata # a null in a list or alone; in an object it is an absent key
+local json = {}
+
+--- Raises for what JSON cannot say. An empty table is {}, see array. At most 32 deep, 50,000 values, 1 MiB.
+---@param value any
+---@return string
+function json.encode(value) end
+
+--- Integers beyond 2^53 come as text.
+---@param text string
+---@return any value # nil, message and code when it is no JSON
+---@return string? message # "line 1 column 5: ..."
+---@return "malformed"? code
+function json.decode(text) end
+
+--- Marks a list, so that it is written [] when it is empty.
+---@generic T: table
+---@param list? T
+---@return T
+function json.array(list) end
+
+---@class relay.Crypto
+local crypto = {}
+
+---@param key string
+---@param data string # at most 1 MiB, as all texts here
+---@return string # 32 bytes; see hex and base64url
+function crypto.hmac_sha256(key, data) end
+
+---@param data string
+---@return string # 32 bytes
+function crypto.sha256(data) end
+
+---@param data string
+---@return string
+function crypto.hex(data) end
+
+---@param data string
+---@return string # without padding
+function crypto.base64url(data) end
+
+--- Compares in a time that does not tell where they differ.
+---@param a string
+---@param b string
+---@return boolean
+function crypto.equal(a, b) end
+
+---@param n integer # 1 to 1024
+---@return string # n random bytes
+function crypto.random(n) end
+
+---@param n integer # 1 to 2^53
+---@return integer # 1 to n, each as likely
+function crypto.random_int(n) end
+
+--- Verifies a JWT with exactly one key, whose type fixes the algorithm; exp and nbf without leeway.
+---@param token any # what a player sent
+---@param key { hs256: string }|{ eddsa: string } # eddsa: a public key as bytes, hex or base64url
+---@return table? claims
+---@return string? message
+---@return "missing"|"malformed"|"signature"|"expired"|nil code
+function crypto.jwt(token, key) end
 
 return relay

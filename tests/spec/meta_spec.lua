@@ -30,18 +30,30 @@ local function table_of(text, start)
   return text:sub(from, (assert(text:find("};", from, true))))
 end
 
+-- The names in the C tables of functions or methods of that name, of all parts of the module.
+local function runtime(array)
+  local set = {}
+  local parts = assert(io.popen("ls '" .. root .. "'/src/script/module*.c"))
+  for file in parts:lines() do
+    local text = read(file:sub(#root + 2))
+    for list in text:gmatch("luaL_Reg " .. array .. "%[%] = (%b{});") do
+      for name in list:gmatch('{%s*"([%w_]+)",') do set[name] = true end
+    end
+  end
+  parts:close()
+  return sorted(set)
+end
+
 describe("the annotations of module relay", function()
-  local module = read("src/script/module.c")
-
   it("have the functions of the runtime", function()
-    assert.same(names(table_of(module, " functions[] = {"), '{"(%w+)", on_'),
-      names(meta, "function relay%.(%w+)"))
+    assert.same(runtime("functions"), names(meta, "function relay%.([%w_]+)%("))
   end)
 
-  it("have the levels of the log", function()
-    assert.same(names(table_of(module, "log_functions[] = {"), '{"(%w+)", on_'),
-      names(meta, "function log%.(%w+)"))
-  end)
+  for _, part in ipairs { "log", "json", "crypto" } do
+    it("have the functions of relay." .. part, function()
+      assert.same(runtime(part .. "_functions"), names(meta, "function " .. part .. "%.([%w_]+)%("))
+    end)
+  end
 
   it("have the hooks of the service", function()
     local list = table_of(read("src/service/hooks.h"), "#define MR_HOOKS(X)"):match("^(.-)\n\n")

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parts of the module `relay`, one file a subject (module_text.c, module_nets.c ...),
+ * and what they are put together with. Control thread. Everything here raises.
+ *
+ * Each part adds its functions to the table at the top of the stack; it is open until
+ * module.c closes it. To add a function: in its part, in lua/relay/meta.lua and in
+ * lua/README.md. To add a part: a function here, its call in mr__module_push().
+ */
+#ifndef MR_SCRIPT_MODULE_PART_H
+#define MR_SCRIPT_MODULE_PART_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdbool.h>
+
+struct policy;
+
+void mr__module_open_log(lua_State *L, struct policy *p);
+void mr__module_open_text(lua_State *L, struct policy *p);
+void mr__module_open_crypto(lua_State *L, struct policy *p);
+
+/* The policy a function of the module belongs to: its first upvalue. */
+struct policy *mr__module_policy(lua_State *L);
+
+/* Adds functions to the table at the top, with the policy as their upvalue. */
+void mr__module_add(lua_State *L, const luaL_Reg *functions, struct policy *p);
+
+/* Replaces the table at the top by an empty one through which it is read, and only read: writing
+ * and reading what is not there raise and name it. */
+void mr__module_seal(lua_State *L, const char *name);
+
+/* Registers the metatable of an object of that type ("relay.store"), unless it is there already,
+ * with these methods (whose self is what mr__argument_self() gives) and __gc, which may be NULL. */
+void mr__module_define(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
+
+/* Pushes an object of n zeroed bytes. */
+void *mr__module_new(lua_State *L, const char *type, size_t n);
+
+/* Pushes nil, message and code, which is a lower-case word as in a reason; 3. */
+int mr__module_fail(lua_State *L, const char *message, const char *code);
+
+#endif
