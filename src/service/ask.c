@@ -29,7 +29,7 @@ static void on_done(struct hook_request *req, const struct hook_answer *answer)
     mr__turn_end(s);
 }
 
-static void fill_event(struct service *s, struct hook_event *ev)
+void mr__notice_fill(struct service *s, struct hook_event *ev)
 {
     ev->now = mr__wall(s);
     ev->id = ++s->last_event;
@@ -50,7 +50,7 @@ void mr__ask(struct service *s, struct pending *p, struct hook_event *ev,
         answered(s, p, &answer);
         return;
     }
-    fill_event(s, ev);
+    mr__notice_fill(s, ev);
     *p = (struct pending){
         .request = {.done = on_done},
         .service = s,
@@ -69,12 +69,6 @@ void mr__ask_cancel(struct service *s, struct pending *p)
         p->is_pending = false;
         s->n_pending--;
     }
-}
-
-void mr__ask_tell(struct service *s, struct hook_event *ev)
-{
-    fill_event(s, ev);
-    s->hooks->tell(s->hooks->self, ev);
 }
 
 bool mr__answer_refuses(const struct hook_answer *answer, struct refusal *why)

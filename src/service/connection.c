@@ -212,7 +212,7 @@ static void run_lines(struct service *s, struct connection *c)
 
     c->is_waiting = false;
     for (unsigned left = MR_COMMANDS_PER_TURN; !c->request.is_active && !c->is_closing; left--) {
-        if (left == 0 || s->asked >= MR_ASKS_PER_TICK || s->asked != asked) {
+        if (left == 0 || s->asked != asked || mr__turn_is_spent(s)) {
             is_first_of_more = c->in_at < c->in_n;
             break;
         }

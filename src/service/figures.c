@@ -194,6 +194,8 @@ static void write_relays(const struct service *s, struct metrics *m)
                                           label("state", "used")};
 
     one(m, "noray_relay_count", MR_METRIC_GAUGE, "Relays.", pool->n_player + pool->n_dynamic);
+    one(m, "moonrelay_notices_lost_total", MR_METRIC_COUNTER,
+        "Notices to policies that found no room to wait.", s->figures.notices_lost);
     one(m, "noray_relay_expired", MR_METRIC_COUNTER, "Relays that ended because they were idle.",
         s->figures.expired);
     mr__metrics_family(m, "moonrelay_relays", MR_METRIC_GAUGE, "Relays by what made them.");

@@ -174,11 +174,13 @@ struct hooks {
     /* A notice: results are ignored. */
     void (*tell)(void *self, const struct hook_event *ev);
     /* Time for what waits (deadlines, timers): the next moment something is due (UINT64_MAX:
-     * nothing), and doing what is. The service calls them from its own. These three may be NULL. */
+     * nothing), and doing what is. The service calls them from its own, inside a turn: tick runs
+     * scripts one after the other and returns once they have used 10 ms in it; what is left is due
+     * at once. deadline and tick are both there or both NULL. */
     uint64_t (*deadline)(void *self);
     void (*tick)(void *self, uint64_t now_ns);
-    /* CPU time that scripts have used so far, ns: the service lets others have a go when a turn has
-     * spent too much of it. */
+    /* CPU time that scripts have used so far, ns, never less than before: the service lets others
+     * have a go when a turn has spent too much of it. NULL: it counts questions instead. */
     uint64_t (*spent_ns)(void *self);
 };
 

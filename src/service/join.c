@@ -97,13 +97,39 @@ static void log_connected(struct service *s, const struct request *r, const stru
                LOG_STR("command", mr__command_name(r->command)), LOG_STR("via", via));
 }
 
+static struct str mode_of(const struct request *r)
+{
+    return r->command == MR_COMMAND_CONNECT ? (struct str){"connect", 7} : (struct str){"relay", 5};
+}
+
+/* The notice goes out after the lines, at the end of this turn's work. */
+static void tell_connected(struct service *s, const struct request *r, const struct session *caller,
+                           const struct session *host, const char *via)
+{
+    struct hook_session from, to;
+    struct hook_event ev = {
+        .hook = MR_HOOK_CONNECTED,
+        .from = &from,
+        .to = &to,
+        .oid = r->oid,
+        .mode = mode_of(r),
+        .via = {via, strlen(via)},
+        .meta = mr__request_meta(r),
+    };
+
+    mr__session_view(caller, &from);
+    mr__session_view(host, &to);
+    mr__notice_add(s, &ev);
+    log_connected(s, r, caller, host, via);
+}
+
 static void finish_direct(struct service *s, struct connection *c, struct session *caller,
                           struct session *host)
 {
     char text[MR_ADDR_TEXT_MAX];
 
     host->joins_n++;
-    log_connected(s, &c->request, caller, host, "direct");
+    tell_connected(s, &c->request, caller, host, "direct");
     mr_addr_format(&host->addr, text, sizeof text);
     mr__connection_say(s, c, "connect %s", text);
     mr_addr_format(&caller->addr, text, sizeof text);
@@ -160,7 +186,7 @@ static void finish_relayed(struct service *s, struct connection *c)
         return;
     }
     host->joins_n++;
-    log_connected(s, r, caller, host, "relay");
+    tell_connected(s, r, caller, host, "relay");
     say_relay(s, r, caller, r->sides[0].port);
     say_relay(s, r, host, r->sides[r->n_sides - 1].port);
     mr__command_succeed(s, c);
@@ -271,6 +297,11 @@ static void commit(struct service *s, struct connection *c)
     if (r->n_sides == 1) { /* two players at one address: the caller's as well */
         mr__seat_adopt(s, seats[0], caller);
     }
+    for (size_t i = 0; i < r->n_sides; i++) {
+        if (is_new[i]) {
+            mr__seat_announce(s, seats[i], "connect");
+        }
+    }
     end_makings(s, r, NULL, NULL);
     r->seq = mr_seq(s->mr);
     mr__list_push_back(&s->waiting, &r->in_force); /* answered before this turn ends, or later */
@@ -312,6 +343,11 @@ static void ask_next(struct service *s, struct connection *c)
         return;
     }
     if (!look(s, c, &caller, &host)) {
+        return;
+    }
+    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
+        r->is_resting = true;
+        mr__task_later(s, &r->task);
         return;
     }
     struct hook_session views[2];
@@ -372,12 +408,17 @@ static void make(struct service *s, struct connection *c)
     ask_next(s, c);
 }
 
-/* Whoever made a relay for one of the addresses is done. */
+/* Others had their go, or whoever made a relay for one of the addresses is done. */
 static void run_task(struct service *s, struct task *task)
 {
     struct request *r = MR_CONTAINER(task, struct request, task);
     struct connection *c = mr__request_connection(r);
 
+    if (r->is_resting) {
+        r->is_resting = false;
+        ask_next(s, c);
+        return;
+    }
     if (r->waiter.has_refusal) {
         mr__command_fail(s, c, r->waiter.refusal.code, r->waiter.refusal.reason);
         return;
@@ -388,10 +429,14 @@ static void run_task(struct service *s, struct task *task)
 
 /* ---- begin --------------------------------------------------------------------------------- */
 
+/* host: NULL, or one that may have no address yet. */
 static bool is_relayed(const struct service *s, const struct request *r, enum hook_via via,
                        const struct session *caller, const struct session *host)
 {
-    if (r->command == MR_COMMAND_CONNECT_RELAY || caller->addr.family != host->addr.family) {
+    bool are_seen = host && host->addr.family && caller->addr.family;
+
+    if (r->command == MR_COMMAND_CONNECT_RELAY ||
+        (are_seen && caller->addr.family != host->addr.family)) {
         return true;
     }
     return via == MR_VIA_RELAY ||
@@ -413,6 +458,7 @@ static void on_connect_answered(struct service *s, struct pending *pending,
     }
     host = mr__session_by_oid(s, oid.s, oid.n);
     r->host = host ? host->id : 0;
+    mr__list_remove(&r->at_host); /* it may be another one now */
     if (!look(s, c, &caller, &host)) {
         return;
     }
@@ -428,7 +474,7 @@ void mr__join_begin(struct service *s, struct connection *c)
 {
     struct request *r = &c->request;
     const struct session *caller = mr__session_of(c);
-    const struct session *host = mr__session_by_oid(s, r->oid.s, r->oid.n);
+    struct session *host = mr__session_by_oid(s, r->oid.s, r->oid.n);
     struct hook_session from, to;
 
     r->task.run = run_task;
@@ -445,14 +491,16 @@ void mr__join_begin(struct service *s, struct connection *c)
     mr__session_view(caller, &from);
     if (host) {
         mr__session_view(host, &to);
+        mr__list_push_back(&host->joins, &r->at_host); /* when it leaves, the chain ends */
     }
-    bool is_connect = r->command == MR_COMMAND_CONNECT;
     struct hook_event ev = {
         .hook = MR_HOOK_CONNECT,
         .from = &from,
         .to = host ? &to : NULL,
         .oid = r->oid,
-        .mode = is_connect ? (struct str){"connect", 7} : (struct str){"relay", 5},
+        .mode = mode_of(r),
+        .via = is_relayed(s, r, MR_VIA_NONE, caller, host) ? (struct str){"relay", 5}
+                                                           : (struct str){"direct", 6},
         .meta = mr__request_meta(r),
     };
     mr__ask(s, &r->pending, &ev, on_connect_answered);

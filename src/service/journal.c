@@ -25,8 +25,8 @@ const char *mr__journal_address(const struct service *s, char buf[MR_ADDR_TEXT_M
 
 bool mr__journal_may(struct service *s, enum journal_kind kind, enum log_level level)
 {
-    static const char *const names[MR_JOURNAL_KINDS] = {"connection", "session", "registrar",
-                                                        "relay",      "join",    "knock"};
+    static const char *const names[MR_JOURNAL_KINDS] = {
+        "connection", "session", "registrar", "relay", "join", "knock", "notice"};
     struct log_limiter *l = &s->journal[kind];
 
     if (!s->log || level < s->log->level ||

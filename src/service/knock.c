@@ -29,8 +29,10 @@ static void free_knock(struct service *s, struct knock *k)
     mr__list_remove(&k->waiter.link);
     mr__list_remove(&k->task.link);
     mr__list_remove(&k->link);
+    mr__list_remove(&k->unasked);
     mr__grant_deinit(&k->grant);
     mr__free(k);
+    s->n_knocks--;
 }
 
 static void tell_end(struct service *s, const struct service_outcome *o)
@@ -155,6 +157,7 @@ static void commit(struct service *s, struct knock *k, struct seat *target)
         drop(s, k, k->reason);
         return;
     }
+    mr__seat_announce(s, seat, "dynamic");
     log_admitted(s, k, seat);
     release(s, k, seat);
 }
@@ -207,6 +210,10 @@ static void make(struct service *s, struct knock *k)
     if (!look(s, k, &target)) {
         return;
     }
+    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
+        mr__task_later(s, &k->task);
+        return;
+    }
     if (!mr__making_is_free(s, &k->from)) {
         mr__making_wait(s, &k->from, &k->waiter);
         return;
@@ -232,7 +239,7 @@ static void make(struct service *s, struct knock *k)
     mr__ask(s, &k->pending, &ev, on_created);
 }
 
-/* Somebody else's creation for the sender's address has ended. */
+/* Others had their go, or somebody else's creation for the sender's address has ended. */
 static void run_task(struct service *s, struct task *task)
 {
     struct knock *k = MR_CONTAINER(task, struct knock, task);
@@ -272,21 +279,52 @@ static void on_drop_answered(struct service *s, struct pending *pending,
     }
 }
 
-static void ask(struct service *s, struct knock *k, const struct mr_event *ev,
-                const struct seat *seat)
+static void give_up(struct service *s, mr_flow_id flow, enum mr_verdict as)
+{
+    tell_dropped(s, flow, as);
+    discard_flow(s, flow, as);
+}
+
+/* false: it is done with, without a question. By now a link may exist: the event speaks of the
+ * past. */
+static bool is_in_question(struct service *s, const struct knock *k)
+{
+    mr_relay_id sender = mr_relay_of(s->mr, &k->from), target = mr_relay_at(s->mr, k->port);
+
+    if (sender != 0 && target != 0 &&
+        (mr__settings_values(s->settings)->pairing_open ||
+         mr_is_paired(s->mr, sender, target) == 1)) {
+        tell_end(s, &(struct service_outcome){.flow = k->flow, .reason = "", .relay = sender});
+        mr_flow_release(s->mr, k->flow);
+        return false;
+    }
+    if (!mr__registrar_is_served(s, &k->from)) {
+        bool is_own = mr_is_own_address(s->mr, &k->from) == 1;
+        give_up(s, k->flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
+        return false;
+    }
+    if (!mr__pool_seat(s, k->port) || !mr__ask_is_wanted(s, MR_HOOK_DROP) ||
+        mr__unwelcome_has(s, &k->from)) {
+        give_up(s, k->flow, k->reason);
+        return false;
+    }
+    return true;
+}
+
+static void ask(struct service *s, struct knock *k)
 {
     const char *reason = mr_verdict_name(k->reason);
+    const struct seat *seat = mr__pool_seat(s, k->port);
     struct hook_relay target;
-    size_t peek_n = ev->u.miss.size < MR_PEEK_MAX ? ev->u.miss.size : MR_PEEK_MAX;
     struct hook_event hook = {
         .hook = MR_HOOK_DROP,
         .reason = {reason, strlen(reason)},
         .addr = k->from,
         .port = seat->number,
-        .size = ev->u.miss.size,
+        .size = k->size,
         .known = mr__known_has(s, &k->from),
-        .peek = ev->u.miss.peek,
-        .peek_n = peek_n,
+        .peek = k->peek,
+        .peek_n = k->size < MR_PEEK_MAX ? k->size : MR_PEEK_MAX,
     };
 
     if (mr__seat_of_relay(s, mr_relay_at(s->mr, k->port))) {
@@ -296,57 +334,83 @@ static void ask(struct service *s, struct knock *k, const struct mr_event *ev,
     mr__ask(s, &k->pending, &hook, on_drop_answered);
 }
 
-/* By now a link may exist: the event speaks of the past. */
-static bool is_known_now(const struct service *s, const struct mr_addr *from, uint32_t port)
+/* One of those that came when scripts had used up their time. The engine has given up on those that
+ * waited for longer than it holds. */
+static void ask_waiting(struct service *s, struct task *task)
 {
-    mr_relay_id sender = mr_relay_of(s->mr, from), target = mr_relay_at(s->mr, port);
+    uint64_t held_ns = mr__settings_values(s->settings)->hold_time_ns;
 
-    if (sender == 0 || target == 0) {
-        return false;
+    while (!mr__list_is_empty(&s->unasked)) {
+        struct knock *k = MR_CONTAINER(s->unasked.next, struct knock, unasked);
+
+        mr__list_remove(&k->unasked);
+        if (s->now_ns - k->since_ns >= held_ns) {
+            drop(s, k, MR_VERDICT_HOLD_EXPIRED);
+        } else if (!is_in_question(s, k)) {
+            free_knock(s, k);
+        } else {
+            if (!mr__list_is_empty(&s->unasked)) {
+                mr__task_ready(s, task);
+            }
+            ask(s, k);
+            return;
+        }
     }
-    return mr__settings_values(s->settings)->pairing_open ||
-           mr_is_paired(s->mr, sender, target) == 1;
 }
 
-static void give_up(struct service *s, mr_flow_id flow, enum mr_verdict as)
+void mr__knocks_init(struct service *s)
 {
-    tell_dropped(s, flow, as);
-    discard_flow(s, flow, as);
+    mr__list_init(&s->knocks);
+    mr__list_init(&s->unasked);
+    mr__list_init(&s->knock_task.link);
+    s->knock_task.run = ask_waiting;
+}
+
+static struct knock *add_knock(struct service *s, const struct knock *found)
+{
+    struct knock *k = s->n_knocks < MR_KNOCKS_MAX && s->n_pending < MR_PENDING_MAX
+                          ? mr__alloc(1, sizeof *k)
+                          : NULL;
+
+    if (k) {
+        *k = *found;
+        k->task.run = run_task;
+        k->waiter.task = &k->task;
+        mr__list_init(&k->task.link);
+        mr__list_init(&k->waiter.link);
+        mr__list_init(&k->unasked);
+        mr__list_push_back(&s->knocks, &k->link);
+        s->n_knocks++;
+    }
+    return k;
 }
 
 void mr__knock_missed(struct service *s, const struct mr_event *ev)
 {
-    mr_flow_id flow = ev->u.miss.flow;
-    const struct seat *seat = mr__pool_seat(s, ev->u.miss.port);
+    struct knock found = {
+        .flow = ev->u.miss.flow,
+        .from = ev->u.miss.from,
+        .port = ev->u.miss.port,
+        .reason = ev->u.miss.reason,
+        .size = ev->u.miss.size,
+        .since_ns = s->now_ns,
+    };
 
-    if (is_known_now(s, &ev->u.miss.from, ev->u.miss.port)) {
-        tell_end(s, &(struct service_outcome){
-                        .flow = flow, .reason = "", .relay = mr_relay_of(s->mr, &ev->u.miss.from)});
-        mr_flow_release(s->mr, flow);
+    if (!is_in_question(s, &found)) {
         return;
     }
-    if (!mr__registrar_is_served(s, &ev->u.miss.from)) {
-        bool is_own = mr_is_own_address(s->mr, &ev->u.miss.from) == 1;
-        give_up(s, flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
-        return;
-    }
-    if (!seat || !mr__ask_is_wanted(s, MR_HOOK_DROP) || mr__unwelcome_has(s, &ev->u.miss.from)) {
-        give_up(s, flow, ev->u.miss.reason);
-        return;
-    }
-    struct knock *k = s->n_pending < MR_PENDING_MAX ? mr__alloc(1, sizeof *k) : NULL;
+    memcpy(found.peek, ev->u.miss.peek, found.size < MR_PEEK_MAX ? found.size : MR_PEEK_MAX);
+    struct knock *k = add_knock(s, &found);
     if (!k) {
-        give_up(s, flow, MR_VERDICT_EVENT_FULL);
+        give_up(s, found.flow, MR_VERDICT_EVENT_FULL);
         return;
     }
-    k->flow = flow;
-    k->from = ev->u.miss.from;
-    k->port = ev->u.miss.port;
-    k->reason = ev->u.miss.reason;
-    k->task.run = run_task;
-    k->waiter.task = &k->task;
-    mr__list_init(&k->task.link);
-    mr__list_init(&k->waiter.link);
-    mr__list_push_back(&s->knocks, &k->link);
-    ask(s, k, ev, seat);
+    if (mr__list_is_empty(&s->unasked) && !mr__turn_is_spent(s)) {
+        ask(s, k);
+        return;
+    }
+    if (mr__list_is_empty(&s->unasked)) {
+        mr__task_ready(s, &s->knock_task);
+    }
+    mr__list_push_back(&s->unasked, &k->unasked);
 }

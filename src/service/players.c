@@ -129,8 +129,8 @@ void mr__reason_clean(char out[MR_REASON_MAX + 1], struct str reason, const char
     }
     for (size_t i = 0; i < n; i++) {
         char c = reason.s[i];
-        bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-                       c == '-';
+        bool is_fine =
+            (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
         out[i] = is_fine ? c : '-';
     }
     out[n] = '\0';

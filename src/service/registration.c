@@ -102,6 +102,7 @@ static void register_player(struct service *s, struct connection *c,
     }
     assert(p);
     p->slots = slots;
+    p->is_registered = true;
     if (old && old->connection == c) {
         mr__session_end(s, old, MR_SESSION_REPLACED); /* his own: the new ids say it all */
     } else if (old) {

@@ -78,6 +78,7 @@ static void occupy(struct service *s, const struct seat_request *req, struct sea
 {
     seat->kind = req->kind;
     seat->is_closing = false;
+    seat->is_announced = false;
     mr__list_push_back(&s->pool.used, &seat->used);
     seat->owner = req->owner;
     seat->since = mr__wall(s);
@@ -96,14 +97,30 @@ static void occupy(struct service *s, const struct seat_request *req, struct sea
     }
 }
 
-static void log_opened(struct service *s, const struct seat_request *req, const struct seat *seat)
+void mr__seat_announce(struct service *s, struct seat *seat, const char *reason)
 {
     char buf[MR_ADDR_TEXT_MAX];
+    const struct session *p = mr__session_find(s, seat->owner);
+    struct hook_session session;
+    struct hook_relay relay;
+    struct hook_event ev = {
+        .hook = MR_HOOK_CREATED,
+        .reason = {reason, strlen(reason)},
+        .session = p ? &session : NULL,
+        .relay = &relay,
+    };
 
+    seat->is_announced = true;
+    mr__seat_view(s, seat, &relay);
+    ev.addr = relay.addr;
+    if (p) {
+        mr__session_view(p, &session);
+    }
+    mr__notice_add(s, &ev);
     MR_JOURNAL(s, MR_JOURNAL_RELAY, MR_LOG_INFO, "relay", "relay created",
                LOG_STR("relay", seat->text), LOG_UINT("port", seat->number),
-               LOG_STR("peer", mr__journal_address(s, buf, req->peer)),
-               LOG_STR("kind", req->kind == MR_SEAT_DYNAMIC ? "dynamic" : "player"));
+               LOG_STR("peer", mr__journal_address(s, buf, &relay.addr)),
+               LOG_STR("kind", seat->kind == MR_SEAT_DYNAMIC ? "dynamic" : "player"));
 }
 
 /*
@@ -168,7 +185,6 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
     assert(seat);
     seat->slots = slots;
     occupy(s, req, seat);
-    log_opened(s, req, seat);
     *out = seat;
     return 0;
 }
@@ -264,8 +280,26 @@ static void tell_destroyed(struct service *s, const struct seat *seat, const str
                LOG_STR("relay", seat->text), LOG_STR("reason", reason),
                LOG_DOUBLE("seconds", relay.age), LOG_UINT("bytes_in", c->bytes_in),
                LOG_UINT("bytes_out", c->bytes_out), LOG_UINT("drops", c->drops));
-    if (mr__ask_is_wanted(s, MR_HOOK_DESTROYED)) {
-        mr__ask_tell(s, &hook);
+    mr__notice_add(s, &hook);
+}
+
+void mr__seats_tell_shutdown(struct service *s)
+{
+    for (struct list *l = s->pool.used.next; l != &s->pool.used; l = l->next) {
+        struct seat *seat = MR_CONTAINER(l, struct seat, used);
+        struct hook_relay relay;
+        struct hook_event ev = {
+            .hook = MR_HOOK_DESTROYED,
+            .reason = {"shutdown", 8},
+            .relay = &relay,
+        };
+
+        if (seat->is_announced && !seat->is_closing) {
+            seat->is_announced = false;
+            mr__seat_view(s, seat, &relay);
+            ev.addr = relay.addr;
+            mr__notice_add(s, &ev);
+        }
     }
 }
 
@@ -277,7 +311,10 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev)
         return;
     }
     s->figures.expired += ev->u.ended.reason == MR_END_IDLE;
-    tell_destroyed(s, seat, ev);
+    if (seat->is_announced) {
+        tell_destroyed(s, seat, ev);
+        seat->is_announced = false;
+    }
     count_out(s, seat);
     mr__slots_release(s, &seat->slots);
     mr__tags_deinit(&seat->tags);

@@ -21,35 +21,54 @@ void mr__turn_begin(struct service *s, uint64_t now_ns)
     s->depth++;
 }
 
+static uint64_t spent_ns(const struct service *s)
+{
+    return s->hooks && s->hooks->spent_ns ? s->hooks->spent_ns(s->hooks->self) : 0;
+}
+
+bool mr__turn_is_spent(const struct service *s)
+{
+    if (s->hooks && s->hooks->spent_ns) {
+        return spent_ns(s) - s->spent_before >= (uint64_t)MR_SCRIPT_MS_PER_TICK * 1000000;
+    }
+    return s->asked >= MR_ASKS_PER_TICK;
+}
+
 /*
  * What a turn made possible is done at its end and not from inside of it, so that no
  * command runs in the middle of another one. It is bounded: what is left stays for the
  * next turn, for which mr__service_deadline() asks at once. Tasks that had to wait for policies'
- * sake keep their place before those of a later tick, so that each has its turn.
+ * sake keep their place before those of a later tick, so that each has its turn. What shall end
+ * ends in any case, before anything else is carried out.
  */
-void mr__turn_end(struct service *s)
+static void run_tasks(struct service *s)
 {
-    uint64_t seq;
     unsigned left = MR_TASKS_PER_TURN;
 
-    if (s->depth > 1) {
-        s->depth--;
-        return;
-    }
-    do {
+    for (;;) {
         mr__sessions_end_due(s);
-        while (left > 0 && s->asked < MR_ASKS_PER_TICK && !mr__list_is_empty(&s->ready)) {
+        if (left > 0 && !mr__list_is_empty(&s->ready) && !mr__turn_is_spent(s)) {
             struct task *task = MR_CONTAINER(s->ready.next, struct task, link);
             mr__list_remove(&task->link);
             task->run(s, task);
-            mr__sessions_end_due(s);
             left--;
+            continue;
         }
-        seq = mr_in_force(s->mr);
+        uint64_t seq = mr_in_force(s->mr);
         mr__registrar_in_force(s, seq);
         mr__join_in_force(s, seq);
-    } while (left > 0 && s->asked < MR_ASKS_PER_TICK && !mr__list_is_empty(&s->ready));
-    mr__connections_bury(s);
+        if (left == 0 || mr__list_is_empty(&s->ready) || mr__turn_is_spent(s)) {
+            return;
+        }
+    }
+}
+
+void mr__turn_end(struct service *s)
+{
+    if (s->depth == 1) {
+        run_tasks(s);
+        mr__connections_bury(s);
+    }
     s->depth--;
 }
 
@@ -95,16 +114,16 @@ static void init_lists(struct service *s)
     mr__list_init(&s->later);
     mr__list_init(&s->waiting);
     mr__list_init(&s->moving);
-    mr__list_init(&s->knocks);
+    mr__knocks_init(s);
+    mr__notices_init(s);
     mr__list_init(&s->gone);
 }
 
 static struct table *table_at(struct service *s, unsigned i)
 {
-    struct table *const tables[] = {&s->connections, &s->sessions, &s->oids,
-                                    &s->pids,        &s->places,   &s->slots,
-                                    &s->makings,     &s->sources,  &s->knowns,
-                                    &s->unwelcome};
+    struct table *const tables[] = {&s->connections, &s->sessions, &s->oids,    &s->pids,
+                                    &s->places,      &s->slots,    &s->makings, &s->sources,
+                                    &s->knowns,      &s->unwelcome};
 
     return i < sizeof tables / sizeof tables[0] ? tables[i] : NULL;
 }
@@ -175,7 +194,8 @@ void mr__service_destroy(struct service *s)
     if (!s) {
         return;
     }
-    /* Nobody is told anything any more. */
+    s->is_over = true;
+    mr__notices_destroy(s);
     mr__knocks_destroy(s);
     mr__connections_destroy(s);
     mr__pool_deinit(s);
@@ -194,6 +214,7 @@ void mr__service_destroy(struct service *s)
 void mr__service_set_hooks(struct service *s, const struct hooks *hooks)
 {
     s->hooks = hooks;
+    s->spent_before = spent_ns(s);
     mr_set_miss_events(s->mr, mr__ask_is_wanted(s, MR_HOOK_DROP));
 }
 
@@ -207,7 +228,10 @@ void mr__service_observe(struct service *s,
 void mr__service_stop(struct service *s, uint64_t now_ns)
 {
     mr__turn_begin(s, now_ns);
-    s->is_stopping = true;
+    if (!s->is_stopping) {
+        s->is_stopping = true;
+        mr__seats_tell_shutdown(s);
+    }
     mr__turn_end(s);
 }
 
@@ -253,29 +277,57 @@ static void ping_workers(struct service *s)
     }
 }
 
+/*
+ * The decider's timers and deadlines run here, in turns with our own tasks: whoever comes
+ * second finds the tick's budget of scripts' time used up when the other was slow, and is
+ * the first in the next one.
+ */
+static void run_decider(struct service *s)
+{
+    if (s->hooks && s->hooks->tick && !mr__turn_is_spent(s) &&
+        s->hooks->deadline(s->hooks->self) <= s->now_ns) {
+        s->hooks->tick(s->hooks->self, s->now_ns);
+    }
+}
+
 void mr__service_tick(struct service *s, uint64_t now_ns)
 {
     mr__turn_begin(s, now_ns);
     s->asked = 0;
+    s->spent_before = spent_ns(s);
     take_later(s);
     ping_workers(s);
     mr__pool_release_due(s);
     mr__known_expire(s);
+    s->is_decider_first = !s->is_decider_first;
+    if (!s->is_decider_first) {
+        run_tasks(s);
+    }
+    run_decider(s);
     mr__turn_end(s);
 }
 
 uint64_t mr__service_deadline(const struct service *s)
 {
+    uint64_t due = s->next_ping_ns;
+
     if (!mr__list_is_empty(&s->ready) || !mr__list_is_empty(&s->later) ||
         !mr__list_is_empty(&s->ending)) {
         return s->now_ns;
     }
-    return s->next_ping_ns;
+    if (s->hooks && s->hooks->deadline) {
+        uint64_t decider = s->hooks->deadline(s->hooks->self);
+        due = decider < due ? decider : due;
+    }
+    return due;
 }
 
 const char *mr__service_not_ready(struct service *s, uint64_t now_ns)
 {
-    mr__service_tick(s, now_ns);
+    /* Not a tick: whoever asks often gets no more of the scripts' time for it. */
+    mr__turn_begin(s, now_ns);
+    ping_workers(s);
+    mr__turn_end(s);
     if (s->is_stopping) {
         return "stopping";
     }

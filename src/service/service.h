@@ -123,7 +123,10 @@ void mr__service_engine_event(struct service *s, const struct mr_event *ev, uint
 void mr__service_tick(struct service *s, uint64_t now_ns);
 uint64_t mr__service_deadline(const struct service *s);
 
-/* Stops accepting: answers for new connections are refused from now on; what is queued goes out. */
+/* Stops accepting: answers for new connections are refused from now on; what is queued goes out.
+ * Policies are told the end of every relay now (destroyed: shutdown), though it forwards on until
+ * mr__service_destroy(), and of each session when its connection ends (left: drained). Whatever
+ * still waits to be told when the service is destroyed is not. */
 void mr__service_stop(struct service *s, uint64_t now_ns);
 
 /* ---- figures. */

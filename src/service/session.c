@@ -52,7 +52,8 @@ struct session *mr__session_by_pid(const struct service *s, const void *pid, siz
 
     for (struct table_node *t = mr__table_first(&s->pids, hash); t; t = mr__table_next(t)) {
         struct session *p = MR_CONTAINER(t, struct session, by_pid);
-        if (!p->is_ending && p->pid_n == n && is_same_secret((const unsigned char *)p->pid, pid, n)) {
+        if (!p->is_ending && p->pid_n == n &&
+            is_same_secret((const unsigned char *)p->pid, pid, n)) {
             return p;
         }
     }
@@ -222,9 +223,36 @@ struct session *mr__session_create(struct service *s, struct connection *c, uint
     return p;
 }
 
+static void tell_left(struct service *s, const struct session *p, enum session_end why)
+{
+    const char *reason = mr__session_end_name(why);
+    struct hook_session view;
+    struct hook_event ev = {
+        .hook = MR_HOOK_LEFT,
+        .reason = {reason, strlen(reason)},
+        .session = &view,
+    };
+
+    if (p->is_registered) {
+        mr__session_view(p, &view);
+        mr__notice_add(s, &ev);
+    }
+}
+
+/* What it has asked for and a policy, or the engine, still thinks about. */
+static void end_request(struct service *s, struct session *p)
+{
+    struct request *r = &p->connection->request;
+    bool is_join = r->command == MR_COMMAND_CONNECT || r->command == MR_COMMAND_CONNECT_RELAY;
+
+    if (r->is_active && is_join && r->session == p->id) {
+        mr__command_fail(s, p->connection, MR_CODE_NOT_REGISTERED, "");
+    }
+}
+
 void mr__session_end(struct service *s, struct session *p, enum session_end why)
 {
-    (void)why;
+    tell_left(s, p, why);
     /* Found by nobody from here on, so that whoever is told looks and sees that it is gone. */
     mr__table_remove(&s->sessions, &p->by_id);
     mr__table_remove(&s->oids, &p->by_oid);
@@ -238,6 +266,7 @@ void mr__session_end(struct service *s, struct session *p, enum session_end why)
     leave_place(s, p);
     mr__known_leave(s, &p->connection->peer);
     mr__seat_owner_left(s, p);
+    end_request(s, p);
     while (!mr__list_is_empty(&p->joins)) {
         mr__join_host_left(s, MR_CONTAINER(p->joins.next, struct request, at_host));
     }

@@ -31,7 +31,10 @@ enum {
     MR_PENDING_MAX = 1024,           /* chains that a policy may keep waiting */
     MR_COMMANDS_PER_TURN = 200,      /* of one connection, before others have a go */
     MR_TASKS_PER_TURN = 4096,        /* then the loop gets to its sockets again */
-    MR_ASKS_PER_TICK = 8,            /* likewise: each may take a hook's whole budget of CPU */
+    MR_SCRIPT_MS_PER_TICK = 10,      /* likewise: of scripts' CPU time, the default of one hook */
+    MR_ASKS_PER_TICK = 8,            /* the same for a decider that does not tell what it spends */
+    MR_KNOCKS_MAX = 512,             /* at once: half of the chains are left to players */
+    MR_NOTICES_MAX = 16384,          /* that wait to be told: some 10 MB */
     MR_JOIN_TRIES_MAX = 8,           /* looks at a world that changes while a policy thinks */
     MR_READY_PERIOD_MS = 500,        /* between two pings of the workers */
     MR_READY_LATE_MS = 1000,         /* a worker that takes longer is not ready */
@@ -185,6 +188,7 @@ struct session {
     struct list at_connection;
     /* Somebody wants it to end: it is found by nobody any more, and goes when the turn is over. */
     bool is_ending;
+    bool is_registered; /* its player knows of it, so that its end is told */
     struct list ending; /* in service.ending */
     enum session_end end_why;
     char end_reason[MR_REASON_MAX + 1];
@@ -240,6 +244,7 @@ struct request {
     size_t asked; /* the side that a policy thinks about */
     unsigned tries;
     struct task task;
+    bool is_resting; /* its next question waits for the next tick */
     struct waiter waiter;
     struct list in_force; /* in service.waiting */
     uint64_t seq;
@@ -287,7 +292,8 @@ struct seat {
     struct list used; /* in pool.used */
     mr_relay_id relay;
     enum seat_kind kind;
-    bool is_closing; /* its end is on its way: found by nobody any more */
+    bool is_closing;   /* its end is on its way: found by nobody any more */
+    bool is_announced; /* `created` was told, and `destroyed` not yet */
     enum seat_end end;
     char text[32];
     uint64_t owner; /* session id; 0: nobody */
@@ -321,11 +327,15 @@ struct source {
 
 /* A flow that nobody expected, while policies think about it. */
 struct knock {
-    struct list link;
+    struct list link;    /* in service.knocks */
+    struct list unasked; /* in service.unasked, until policies are asked */
     mr_flow_id flow;
     struct mr_addr from;
     uint32_t port;
     enum mr_verdict reason;
+    uint32_t size;
+    uint8_t peek[MR_PEEK_MAX];
+    uint64_t since_ns;
     struct pending pending;
     struct making making;
     struct grant grant;
@@ -371,6 +381,7 @@ enum journal_kind {
     MR_JOURNAL_RELAY,
     MR_JOURNAL_JOIN,
     MR_JOURNAL_KNOCK,
+    MR_JOURNAL_NOTICE,
     MR_JOURNAL_KINDS,
 };
 
@@ -400,6 +411,7 @@ struct figures {
     uint64_t errors[MR_COMMAND_COUNT][MR_CODE_COUNT];
     uint64_t registrar[MR_REGISTRAR_COUNT];
     uint64_t expired;
+    uint64_t notices_lost;
 };
 
 struct metrics_source_entry {
@@ -434,12 +446,21 @@ struct service {
     uint64_t last_connection, last_session, last_event, last_addressed;
     bool oids_used_up, pids_used_up; /* until a session ends */
 
-    struct list ready, later; /* tasks of this turn, of the next one */
-    struct list waiting;      /* requests in the order of their numbers */
-    struct list moving;       /* sessions, likewise */
-    struct list knocks;
+    struct list ready, later;    /* tasks of this turn, of the next one */
+    struct list waiting;         /* requests in the order of their numbers */
+    struct list moving;          /* sessions, likewise */
+    struct list knocks, unasked; /* knocks */
+    size_t n_knocks;
+    struct task knock_task; /* asks about one of `unasked`, then lets others have a go */
     size_t n_pending;
-    unsigned asked; /* policies were, since the last tick */
+    unsigned asked;        /* policies were, since the last tick */
+    uint64_t spent_before; /* what scripts had used of the CPU at the last tick, ns */
+    bool is_decider_first; /* this tick: before our own tasks */
+
+    struct list notices; /* that wait to be told */
+    size_t n_notices;
+    struct task notice_task; /* tells one, then lets others have a go */
+    bool is_over;            /* nobody is told anything any more */
 
     struct list gone;
     size_t n_gone;
@@ -469,6 +490,8 @@ void mr__turn_end(struct service *s);
 /* Runs it before this turn ends (ready) or in a later turn. Idempotent. */
 void mr__task_ready(struct service *s, struct task *task);
 void mr__task_later(struct service *s, struct task *task);
+/* Scripts have had what they may have of this tick: what would ask them waits for the next one. */
+bool mr__turn_is_spent(const struct service *s);
 uint64_t mr__service_hash(const struct service *s, const void *data, size_t n);
 double mr__wall(const struct service *s);
 
@@ -481,9 +504,17 @@ void mr__ask(struct service *s, struct pending *p, struct hook_event *ev,
              void (*answered)(struct service *s, struct pending *p,
                               const struct hook_answer *answer));
 void mr__ask_cancel(struct service *s, struct pending *p);
-void mr__ask_tell(struct service *s, struct hook_event *ev);
 /* true: it is a refusal, and why. */
 bool mr__answer_refuses(const struct hook_answer *answer, struct refusal *why);
+
+/* ---- notices (notice.c) -------------------------------------------------------------------- */
+
+/* Tells it, when somebody wants to know, once the work at hand is done: what it points to is
+ * copied. */
+void mr__notice_add(struct service *s, struct hook_event *ev);
+void mr__notice_fill(struct service *s, struct hook_event *ev);
+void mr__notices_init(struct service *s);
+void mr__notices_destroy(struct service *s);
 
 /* ---- connections (connection.c) ------------------------------------------------------------ */
 
@@ -616,6 +647,8 @@ struct seat_request {
 /* Takes slots and a port and creates the relay. 0; -ENOSPC with why filled; -ENOMEM. */
 int mr__seat_open(struct service *s, const struct seat_request *req, struct seat **out,
                   struct refusal *why);
+/* It is there to stay: logs it and tells `created`. reason: connect, dynamic. */
+void mr__seat_announce(struct service *s, struct seat *seat, const char *reason);
 /* Closes what was just opened and never told to anybody. */
 void mr__seat_undo(struct service *s, struct seat *seat);
 /* Safe inside a hook: its end comes as an event of the engine. */
@@ -628,12 +661,15 @@ void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p);
 void mr__seat_owner_left(struct service *s, struct session *p);
 void mr__seat_view(const struct service *s, const struct seat *seat, struct hook_relay *out);
 void mr__seat_ended(struct service *s, const struct mr_event *ev);
+/* We stop: tells the end of all relays, which forward on for the moment. */
+void mr__seats_tell_shutdown(struct service *s);
 void mr__seat_limited(struct service *s, const struct mr_event *ev);
 
 /* ---- strangers (knock.c, dynamic.c) -------------------------------------------------------- */
 
 void mr__knock_missed(struct service *s, const struct mr_event *ev);
 void mr__knock_target_ended(struct service *s, uint32_t port);
+void mr__knocks_init(struct service *s);
 void mr__knocks_destroy(struct service *s);
 
 /* true: a dynamic relay for that sender at that seat would break a cap. */

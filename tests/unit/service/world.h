@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WORLD_CONNS = 400, WORLD_PENDING = 2048 };
+enum { WORLD_CONNS = 5100, WORLD_PENDING = 2048 };
 
 /* What a connection was sent and what became of it. */
 struct wire {
