@@ -9,8 +9,8 @@
  *   sandbox.c     what such a state contains: one function opens every state
  *   state.c       memory cap, CPU budget, protected calls, tracebacks
  *   event.c       hook_event -> the table `ev`         answer.c   returned values -> hook_answer
- *   module.c      `require "relay"`, its parts are module_*.c; json.c, argument.c, holder.c serve them
- *   pattern.c     string.find and kin, in budget
+ *   module.c      `require "relay"`, its parts are module_*.c; json.c, argument.c, holder.c serve
+ * them pattern.c     string.find and kin, in budget
  *
  * Start reading at mr__policies_create(). A reload builds another generation aside and
  * swaps one pointer; nothing outside of generation.c and below knows a lua_State.
