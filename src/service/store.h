@@ -26,7 +26,7 @@ enum {
     MR_STORE_ENTRIES_MAX = 10000000, /* what `max` may be at most */
     MR_STORE_KEY_MAX = 256,          /* bytes */
     MR_STORE_VALUE_MAX = 65536,      /* bytes of one text */
-    MR_STORES_BYTES_MAX = 256 << 20, /* of all entries together */
+    MR_STORES_BYTES_MAX = 256 << 20, /* of all entries together, with what holds them */
 };
 
 struct store_value {
@@ -40,13 +40,14 @@ struct store_value {
 struct stores *mr__stores_create(void);
 void mr__stores_destroy(struct stores *s); /* accepts NULL */
 
-/* max: 1 to MR_STORE_ENTRIES_MAX; ttl_ns 0: for ever. -ENOSPC above MR_STORES_MAX, -ENOMEM. The
- * pointer lives as long as the stores. */
+/* max: 1 to MR_STORE_ENTRIES_MAX (else -EINVAL); ttl_ns 0: for ever. -ENOSPC above MR_STORES_MAX,
+ * -ENOMEM. The pointer lives as long as the stores. */
 int mr__stores_open(struct stores *s, struct str owner, struct str name, uint64_t max,
                     uint64_t ttl_ns, struct store **out);
 
 /* Expired entries are never seen; a time to live runs from the first write of a key, and is not
- * prolonged by later ones. set with MR_STORE_NIL deletes. 0; -ENOSPC: full; -ENOMEM. */
+ * prolonged by later ones. set with MR_STORE_NIL deletes. 0; -ENOSPC: full; -ENOMEM; -EINVAL: key
+ * or text is longer than the bounds above. */
 void mr__store_get(struct store *s, struct str key, uint64_t now_ns, struct store_value *out);
 int mr__store_set(struct store *s, struct str key, const struct store_value *v, uint64_t now_ns);
 /* Only when the key is not there: -EEXIST. */
@@ -57,15 +58,20 @@ bool mr__store_delete(struct store *s, struct str key, uint64_t now_ns); /* was 
 size_t mr__store_count(struct store *s, uint64_t now_ns);
 
 /* Token buckets: rate tokens a second (above 0), at most burst at once (1 and above), at most max
- * keys; what is full again is forgotten. Opening one anew changes rate and burst. */
+ * keys; what is full again is forgotten. Opening one anew changes rate, burst and max. -EINVAL,
+ * -ENOSPC, -ENOMEM as above. */
 int mr__limiters_open(struct stores *s, struct str owner, struct str name, double rate,
                       double burst, uint64_t max, struct limiter **out);
 /* 0: taken. -EAGAIN: *wait_ns until n tokens are there (UINT64_MAX: never, n is above the burst).
- * -ENOSPC: more than max keys are in use. -ENOMEM. n is above 0. */
+ * -ENOSPC: more than max keys are in use. -ENOMEM. -EINVAL: n is not above 0, or the key too long.
+ */
 int mr__limiter_take(struct limiter *l, struct str key, double n, uint64_t now_ns,
                      uint64_t *wait_ns);
 
 /* Frees what expired, a bounded number a call (at most 1,000 entries). */
 void mr__stores_tick(struct stores *s, uint64_t now_ns);
+/* When the next tick is worth it: once a second, at once while more is due than a tick frees;
+ * UINT64_MAX: nothing is kept. */
+uint64_t mr__stores_deadline(const struct stores *s);
 
 #endif

@@ -1,71 +1,102 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table behind table.h. Control thread. When it cannot grow for lack of memory it
- * goes on with longer chains.
+ * The table behind table.h: linear hashing (Litwin 1980). Buckets are split one after the
+ * other, each into itself and one at the end; those not yet split of this round are found by
+ * one bit of the hash less:
+ *
+ *     0 1 2 3 | 4 5         mask = 3, n_buckets = 6: 0 and 1 are split already,
+ *     split     not yet     so a hash of ...110 is in bucket 2, since there is no 6
+ *
+ * A table that doubled at once would move a million members while everybody waits, and
+ * members come from players. Control thread. When it cannot grow for lack of memory it goes
+ * on with longer chains.
  */
 #include "service/table.h"
 
-#include "base/alloc.h"
-
-#include <errno.h>
-
-enum { FIRST_BUCKETS = 64 };
+enum { FIRST_BUCKETS = 64, MERGES_A_STEP = 4 };
 
 int mr__table_init(struct table *t)
 {
-    *t = (struct table){.mask = FIRST_BUCKETS - 1};
-    t->buckets = mr__alloc(FIRST_BUCKETS, sizeof(struct table_node *));
-    return t->buckets ? 0 : -ENOMEM;
+    *t = (struct table){.n_buckets = FIRST_BUCKETS, .mask = FIRST_BUCKETS - 1};
+    return mr__cells_reserve(&t->buckets, FIRST_BUCKETS);
 }
 
 void mr__table_deinit(struct table *t)
 {
-    mr__free(t->buckets);
+    mr__cells_deinit(&t->buckets);
     *t = (struct table){.n = 0};
 }
 
-static void push(struct table *t, struct table_node *node)
+static struct table_node **bucket_at(const struct table *t, size_t i)
 {
-    struct table_node **bucket = &t->buckets[node->hash & t->mask];
+    return (struct table_node **)mr__cells_at(&t->buckets, i);
+}
 
-    node->next = *bucket;
-    *bucket = node;
+static struct table_node **bucket_of(const struct table *t, uint64_t hash)
+{
+    size_t i = hash & (t->mask * 2 + 1);
+
+    return bucket_at(t, i < t->n_buckets ? i : i & t->mask);
 }
 
 static void grow(struct table *t)
 {
-    size_t old_n = t->mask + 1;
-    struct table_node **old = t->buckets;
-    struct table_node **buckets = mr__alloc(old_n * 2, sizeof(struct table_node *));
+    size_t bit = t->mask + 1;
 
-    if (!buckets) {
+    if (mr__cells_reserve(&t->buckets, t->n_buckets + 1) < 0) {
         return;
     }
-    t->buckets = buckets;
-    t->mask = old_n * 2 - 1;
-    for (size_t i = 0; i < old_n; i++) {
-        while (old[i]) {
-            struct table_node *node = old[i];
-            old[i] = node->next;
-            push(t, node);
+    struct table_node **from = bucket_at(t, t->n_buckets - bit);
+    struct table_node **to = bucket_at(t, t->n_buckets);
+    *to = NULL;
+    while (*from) {
+        struct table_node *node = *from;
+        if (node->hash & bit) {
+            *from = node->next;
+            node->next = NULL;
+            *to = node;
+            to = &node->next;
+        } else {
+            from = &node->next;
         }
     }
-    mr__free(old);
+    if (++t->n_buckets == bit * 2) {
+        t->mask = bit * 2 - 1;
+    }
+}
+
+/* The last bucket goes back to where it was split from, behind what is there: whoever walks
+ * along a chain and removes members of it still finds the next one. */
+static void shrink(struct table *t)
+{
+    t->n_buckets--;
+    if (t->n_buckets <= t->mask) {
+        t->mask /= 2;
+    }
+    struct table_node **to = bucket_at(t, t->n_buckets - (t->mask + 1));
+    while (*to) {
+        to = &(*to)->next;
+    }
+    *to = *bucket_at(t, t->n_buckets);
+    *bucket_at(t, t->n_buckets) = NULL;
+    mr__cells_shrink(&t->buckets, t->n_buckets);
 }
 
 void mr__table_add(struct table *t, struct table_node *node, uint64_t hash)
 {
-    if (t->n > t->mask) {
+    if (t->n >= t->n_buckets) {
         grow(t);
     }
+    struct table_node **bucket = bucket_of(t, hash);
     node->hash = hash;
-    push(t, node);
+    node->next = *bucket;
+    *bucket = node;
     t->n++;
 }
 
 void mr__table_remove(struct table *t, struct table_node *node)
 {
-    struct table_node **p = &t->buckets[node->hash & t->mask];
+    struct table_node **p = bucket_of(t, node->hash);
 
     while (*p != node) {
         p = &(*p)->next;
@@ -73,6 +104,11 @@ void mr__table_remove(struct table *t, struct table_node *node)
     *p = node->next;
     node->next = NULL;
     t->n--;
+    for (int i = 0; i < MERGES_A_STEP && t->n < t->n_buckets / 4; i++) {
+        if (t->n_buckets > FIRST_BUCKETS) {
+            shrink(t);
+        }
+    }
 }
 
 static struct table_node *skip_to(struct table_node *node, uint64_t hash)
@@ -85,7 +121,7 @@ static struct table_node *skip_to(struct table_node *node, uint64_t hash)
 
 struct table_node *mr__table_first(const struct table *t, uint64_t hash)
 {
-    return skip_to(t->buckets[hash & t->mask], hash);
+    return skip_to(*bucket_of(t, hash), hash);
 }
 
 struct table_node *mr__table_next(const struct table_node *node)

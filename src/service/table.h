@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A chained hash table whose links lie in the members: it never allocates when
- * something is added, so adding cannot fail. Control thread. The hash is keyed by the
- * service, since players choose some of the keys.
+ * A chained hash table whose links lie in the members: adding cannot fail. It grows and
+ * shrinks by one bucket at a time, so that no single step is long, however large it is.
+ * Control thread. The hash is keyed by the owner, since players choose some of the keys.
  */
 #ifndef MR_SERVICE_TABLE_H
 #define MR_SERVICE_TABLE_H
+
+#include "service/cells.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,8 +18,9 @@ struct table_node {
 };
 
 struct table {
-    struct table_node **buckets;
-    size_t mask, n;
+    struct cells buckets;
+    size_t n_buckets, mask; /* mask + 1: the largest power of two that is not above n_buckets */
+    size_t n;
 };
 
 /* -ENOMEM */
