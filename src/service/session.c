@@ -295,6 +295,7 @@ void mr__session_expel(struct service *s, struct session *p, enum session_end wh
 {
     struct connection *c = p->connection;
 
+    end_request(s, p); /* is answered before the last word */
     mr__command_complain_as(s, c, MR_COMMAND_SESSION, code_of(why), reason);
     mr__session_end(s, p, why);
     if (c->n_sessions == 0) {

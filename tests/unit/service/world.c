@@ -139,10 +139,13 @@ static void print_event(char *buf, size_t cap, const struct hook_event *ev)
     if (ev->addr.family) {
         mr_addr_format(&ev->addr, addr, sizeof addr);
     }
-    snprintf(buf, cap, "reason=%.*s addr=%s oid=%.*s mode=%.*s port=%u size=%u known=%d target=%s",
+    snprintf(buf, cap,
+             "reason=%.*s addr=%s oid=%.*s mode=%.*s via=%.*s port=%u size=%u "
+             "known=%d target=%s",
              (int)ev->reason.n, ev->reason.s ? ev->reason.s : "", addr, (int)ev->oid.n,
-             ev->oid.s ? ev->oid.s : "", (int)ev->mode.n, ev->mode.s ? ev->mode.s : "", ev->port,
-             ev->size, ev->known, ev->target ? "yes" : "no");
+             ev->oid.s ? ev->oid.s : "", (int)ev->mode.n, ev->mode.s ? ev->mode.s : "",
+             (int)ev->via.n, ev->via.s ? ev->via.s : "", ev->port, ev->size, ev->known,
+             ev->target ? "yes" : "no");
     print_session(buf, cap, "session", ev->session);
     print_session(buf, cap, "peer", ev->peer);
     print_session(buf, cap, "from", ev->from);
@@ -156,13 +159,49 @@ static bool hooks_want(void *self, enum hook hook)
     return ((struct world *)self)->canned[hook].is_wanted;
 }
 
+static void spend(struct world *w)
+{
+    w->spent_ns += w->spends_ns;
+    w->ran++;
+}
+
+static uint64_t hooks_spent(void *self)
+{
+    return ((struct world *)self)->spent_ns;
+}
+
+static uint64_t hooks_deadline(void *self)
+{
+    return ((struct world *)self)->decider_due_ns;
+}
+
+static void hooks_tick(void *self, uint64_t now_ns)
+{
+    struct world *w = self;
+
+    if (w->decider_due_ns <= now_ns) {
+        spend(w);
+    }
+}
+
+void world_spend(struct world *w, uint64_t ns)
+{
+    w->spends_ns = ns;
+    w->hooks.spent_ns = hooks_spent;
+    mr__service_set_hooks(w->service, &w->hooks);
+}
+
 static void hooks_ask(void *self, struct hook_request *req, const struct hook_event *ev)
 {
     struct world *w = self;
     struct canned *c = &w->canned[ev->hook];
 
     c->asked++;
+    spend(w);
     print_event(w->seen[ev->hook], sizeof w->seen[0], ev);
+    if (w->inside) {
+        w->inside(w, ev->hook);
+    }
     if (c->is_kept_waiting) {
         NEED(w->n_pending < WORLD_PENDING);
         w->pending[w->n_pending] = req;
@@ -195,11 +234,15 @@ static void hooks_tell(void *self, const struct hook_event *ev)
     struct world *w = self;
 
     w->canned[ev->hook].told++;
+    spend(w);
     print_event(w->seen[ev->hook], sizeof w->seen[0], ev);
     if (ev->relay) {
         size_t n = strlen(w->seen[ev->hook]);
         snprintf(w->seen[ev->hook] + n, sizeof w->seen[0] - n, " relay=%s port=%u in=%llu",
                  ev->relay->text, ev->relay->port, (unsigned long long)ev->relay->packets_in);
+    }
+    if (w->inside) {
+        w->inside(w, ev->hook);
     }
 }
 
@@ -321,7 +364,10 @@ struct world *world_open(const char *const *settings)
                               .wants = hooks_want,
                               .ask = hooks_ask,
                               .cancel = hooks_cancel,
-                              .tell = hooks_tell};
+                              .tell = hooks_tell,
+                              .deadline = hooks_deadline,
+                              .tick = hooks_tick};
+    w->decider_due_ns = UINT64_MAX;
     struct service_options o = {
         .settings = w->settings,
         .mr = w->mr,

@@ -53,6 +53,12 @@ struct world {
     enum hook pending_hook[WORLD_PENDING];
     size_t n_pending;
     unsigned cancelled;
+    /* Called for each question and notice, before it is answered: what a policy does in its hook */
+    void (*inside)(struct world *w, enum hook hook);
+    uint64_t spends_ns; /* CPU time that each question and notice takes; see world_spend() */
+    uint64_t spent_ns;
+    unsigned ran; /* questions, notices and ticks of the decider with something due */
+    uint64_t decider_due_ns;
     /* the last event of each hook, as text: what a test wants to see of it */
     char seen[MR_HOOK_COUNT][512];
     char *log_text;
@@ -117,6 +123,9 @@ void world_keep_waiting(struct world *w, enum hook hook, bool is_kept_waiting);
 void world_answer_pending(struct world *w);
 /* Only the i-th. */
 void world_answer_one(struct world *w, size_t i);
+
+/* From now on the decider tells what it spends, and spends so much for each question and notice. */
+void world_spend(struct world *w, uint64_t ns);
 
 /* A sample of the metrics page, e.g. "moonrelay_ports{state=\"free\"}"; -1: not there. */
 double world_metric(struct world *w, const char *name);
