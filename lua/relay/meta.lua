@@ -240,4 +240,27 @@ function crypto.random_int(n) end
 ---@return "missing"|"malformed"|"signature"|"expired"|nil code
 function crypto.jwt(token, key) end
 
+---@class relay.Nets
+local nets = {}
+
+---@param ip string
+---@return boolean
+function nets:contains(ip) end
+
+--- The value of the longest match, nil when there is none (or the text is no address).
+---@param ip string
+---@return any
+function nets:get(ip) end
+
+---@return integer
+function nets:len() end
+
+--- A list of networks: a list, a map from network to value, or text with one a line and an optional value behind
+--- it. Parsed in C, which is not the hook's CPU time.
+---@param list string[]|table<string, any>|string # raises when a table is wrong
+---@return relay.Nets? nets # nil, message and code when a text is wrong
+---@return string? message # "line 7: not a network: ..."
+---@return "malformed"|"too-large"|nil code
+function relay.cidr(list) end
+
 return relay

@@ -20,9 +20,9 @@
 
 /* What later versions have. */
 static const char *const later[] = {
-    "cidr",  "sessions", "session", "relays",    "get",   "kick",    "close", "notify",  "open",
-    "block", "unblock",  "blocks",  "blocklist", "store", "limiter", "read",  "http",    "resolve",
-    "sleep", "await",    "udp",     "after",     "every", "metric",  "drain", "testing", NULL,
+    "sessions", "session", "relays",    "get",   "kick",    "close", "notify",  "open",    "block",
+    "unblock",  "blocks",  "blocklist", "store", "limiter", "read",  "http",    "resolve", "sleep",
+    "await",    "udp",     "after",     "every", "metric",  "drain", "testing", NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
@@ -205,5 +205,6 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__module_open_log(L, policy);
     mr__module_open_text(L, policy);
     mr__module_open_crypto(L, policy);
+    mr__module_open_nets(L, policy);
     mr__module_seal(L, "relay");
 }

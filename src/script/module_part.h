@@ -14,11 +14,13 @@
 #include <lua.h>
 #include <stdbool.h>
 
+struct cidr;
 struct policy;
 
 void mr__module_open_log(lua_State *L, struct policy *p);
 void mr__module_open_text(lua_State *L, struct policy *p);
 void mr__module_open_crypto(lua_State *L, struct policy *p);
+void mr__module_open_nets(lua_State *L, struct policy *p);
 
 /* The policy a function of the module belongs to: its first upvalue. */
 struct policy *mr__module_policy(lua_State *L);
@@ -36,6 +38,9 @@ void mr__module_define(lua_State *L, const char *type, const luaL_Reg *methods, 
 
 /* Pushes an object of n zeroed bytes. */
 void *mr__module_new(lua_State *L, const char *type, size_t n);
+
+/* The networks of an object that relay.cidr() gave, or NULL when the value is something else. */
+struct cidr *mr__module_nets(lua_State *L, int index);
 
 /* Pushes nil, message and code, which is a lower-case word as in a reason; 3. */
 int mr__module_fail(lua_State *L, const char *message, const char *code);

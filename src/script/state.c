@@ -199,6 +199,51 @@ void mr__state_charge(lua_State *L)
     }
 }
 
+static const uint64_t CREDIT_MAX_NS = 1000000000;
+
+uint64_t mr__state_credit_begin(lua_State *L)
+{
+    return is_spent(&mr__state_of(L)->budget) ? 0 : clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* Before the first reading of the thread's clock there is no deadline to move: what is used till
+ * then counts as an eighth of the budget, however long it is. */
+void mr__state_credit_end(lua_State *L, uint64_t begin)
+{
+    struct script_budget *b = &mr__state_of(L)->budget;
+    uint64_t ns = begin > 0 ? clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin : 0;
+
+    if (ns > CREDIT_MAX_NS - b->credited_ns) {
+        ns = CREDIT_MAX_NS - b->credited_ns;
+    }
+    b->credited_ns += ns;
+    b->look_at_ns += b->start_ns > 0 ? ns : 0;
+    b->deadline_ns += b->deadline_ns > 0 ? ns : 0;
+}
+
+void mr__state_take_outside(lua_State *L, size_t bytes)
+{
+    struct script_state *st = mr__state_of(L);
+
+    if (bytes > SCRIPT_OUTSIDE_MAX || st->outside_bytes > SCRIPT_OUTSIDE_MAX - bytes) {
+        uint64_t begin = mr__state_credit_begin(L);
+
+        lua_gc(L, LUA_GCCOLLECT, 0);
+        mr__state_credit_end(L, begin);
+    }
+    if (bytes > SCRIPT_OUTSIDE_MAX || st->outside_bytes > SCRIPT_OUTSIDE_MAX - bytes) {
+        luaL_error(L, "not enough memory: what is kept outside of Lua may take %d MiB",
+                   SCRIPT_OUTSIDE_MAX >> 20);
+    }
+    st->outside_bytes += bytes;
+}
+
+/* Not by a lua_State: the last ones are given back while it closes, with LuaJIT's own allocator. */
+void mr__state_give_outside(struct script_state *st, size_t bytes)
+{
+    st->outside_bytes -= bytes;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* The registry must not grow later: when LuaJIT runs out of memory in the middle of making a table

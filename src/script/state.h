@@ -23,6 +23,7 @@ struct script_state {
     size_t used_bytes, cap_bytes;
     size_t collected_bytes; /* what was in use after the last full collection */
     bool was_refused;       /* an allocation, since then */
+    size_t outside_bytes;   /* memory of C that userdata own */
 
     /* The call that is running; saved and restored around an inner one. */
     struct script_budget {
@@ -30,6 +31,7 @@ struct script_state {
         uint64_t start_ns;    /* monotonic, at the first look; 0: none yet */
         uint64_t deadline_ns; /* thread CPU time; 0: not needed yet */
         uint64_t look_at_ns;  /* monotonic; the deadline cannot be reached before it */
+        uint64_t credited_ns; /* what did not count so far; bounded */
         bool is_running, is_over;
     } budget;
 
@@ -69,6 +71,17 @@ int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_n
 /* For C functions that scripts call and that can take long: raises when the budget is spent. Reads
  * a clock (a system call), so once in a thousand steps is right. */
 void mr__state_charge(lua_State *L);
+
+/* What C does for a script between these two is not the script's time: at most 1 s a call, which
+ * bounds a loop of such work. */
+uint64_t mr__state_credit_begin(lua_State *L);
+void mr__state_credit_end(lua_State *L, uint64_t begin);
+
+/* Counts memory of C that a userdata will own from now on, before it is taken: at most 64 MiB a
+ * state, else it collects what is dead, and raises when that does not help. */
+enum { SCRIPT_OUTSIDE_MAX = 64 << 20 };
+void mr__state_take_outside(lua_State *L, size_t bytes);
+void mr__state_give_outside(struct script_state *st, size_t bytes);
 
 /* For C functions that call back into scripts: raises when the C stack has become too deep. LuaJIT
  * bounds its own stack only, and one level of ours may take kilobytes. */

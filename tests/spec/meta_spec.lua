@@ -55,6 +55,12 @@ describe("the annotations of module relay", function()
     end)
   end
 
+  for _, object in ipairs { "nets" } do
+    it("have the methods of " .. object, function()
+      assert.same(runtime(object .. "_methods"), names(meta, "function " .. object .. ":([%w_]+)%("))
+    end)
+  end
+
   it("have the hooks of the service", function()
     local list = table_of(read("src/service/hooks.h"), "#define MR_HOOKS(X)"):match("^(.-)\n\n")
     local hooks = names(list, '"(%w+)"')
