@@ -6,5 +6,6 @@ self = false
 files["tests"] = { std = "+busted" }
 files["lua/policies"] = { std = "luajit" }
 files["tests/e2e"] = { std = "+busted", max_line_length = 120 } -- names are sentences
+files["tests/spec"] = { std = "+busted", max_line_length = 120 }
 -- The config file's own words.
 files["**/moonrelay.lua"] = { read_globals = { "env", "file" } }

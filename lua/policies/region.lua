@@ -38,7 +38,7 @@ end
 ---@return relay.RegisterAnswer|false, string?
 function region.register(ev)
   local name = nets:get(ev.session.ip)
-  if not name or name == "" then name = o.here end
+  if type(name) ~= "string" then name = o.here end -- no net, or one without a region
   if o.other[name] then return false, "use-" .. o.other[name] end
   return { tags = { region = name } }
 end

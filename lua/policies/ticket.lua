@@ -7,7 +7,7 @@
 --     { "ticket", public_key = file "backend.pub", per_user = 1, claims = { aud = "eu" } }
 --
 --   key, public_key      one of the two: the secret of HS256 tickets, or the Ed25519 key of EdDSA tickets (32
---                        bytes, or as base64url); a line's end behind it, as files have, is no part of it
+--                        bytes, or as hex or base64url); a line's end behind it is no part of it
 --   word = "ticket"      the word that carries it
 --   per_user = 2         sessions that one `sub` may have at once; 0: any number
 --   claims = {}          what a ticket must say besides, e.g. { aud = "eu" }
@@ -29,15 +29,14 @@ function ticket.load(cfg)
     key = { "string" }, public_key = { "string" },
     word = { "string", default = "ticket" },
     per_user = { "number", default = 2, min = 0, max = 1e6, whole = true },
-    claims = { "table", default = {} },
+    claims = { "table", default = {}, each = "string or number or boolean" },
     tags = { "table", default = { user = "sub", game = "game" }, each = "string" },
   })
   if (o.key == nil) == (o.public_key == nil) then
     error("set either key (HS256) or public_key (EdDSA)" .. (o.key and ", not both" or ""), 0)
   end
-  local text = (o.key or o.public_key):gsub("\r?\n$", "")
-  if text == "" then error("the key is empty", 0) end
-  keys = { [o.key and "hs256" or "eddsa"] = text }
+  keys = { [o.key and "hs256" or "eddsa"] = (o.key or o.public_key):gsub("\r?\n$", "") }
+  relay.crypto.jwt("", keys) -- raises when it is no key
 end
 
 -- A claim such as `aud` may be a list.

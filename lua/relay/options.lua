@@ -23,18 +23,24 @@
 ---@field max? number
 ---@field whole? boolean
 ---@field among? string[] # a closed set
----@field each? "string"|"number"|string[] # of a table: the type of its values, or the closed set they are of
+---@field each? string|string[] # of a table: the types of its values ("string or number"), or the closed set
 
 ---@param rule relay.OptionRule
 ---@return string
 local function expected(rule)
   if rule.among then return "one of " .. table.concat(rule.among, ", ") end
   if rule.each then
-    return "a table of " .. (type(rule.each) == "table" and table.concat(rule.each, ", ") or rule.each .. "s")
+    local each = rule.each
+    return "a table of " .. (type(each) == "table" and table.concat(each, ", ") or each .. " values")
   end
   if rule[1] ~= "number" then return "a " .. rule[1] end
   return (rule.whole and "a whole number" or "a number") .. (rule.min and " from " .. rule.min or "")
     .. (rule.max and " to " .. rule.max or "")
+end
+
+-- Whether "table or string" has the value's type.
+local function is_of(types, value)
+  return (" " .. types .. " "):find(" " .. type(value) .. " ", 1, true) ~= nil
 end
 
 local function is_among(set, value)
@@ -49,15 +55,14 @@ end
 ---@return boolean
 local function fits(rule, value)
   local kind = type(value)
-  if not ((" " .. rule[1] .. " "):find(" " .. kind .. " ", 1, true)) then return false end
+  if not is_of(rule[1], value) then return false end
   if kind == "number" then
     return value >= (rule.min or -math.huge) and value <= (rule.max or math.huge)
       and not (rule.whole and value % 1 ~= 0)
   end
   if kind == "table" and rule.each then
     for _, item in pairs(value) do
-      local is_good = type(rule.each) == "table" and is_among(rule.each, item) or type(item) == rule.each
-      if not is_good then return false end
+      if not (type(rule.each) == "table" and is_among or is_of)(rule.each, item) then return false end
     end
   end
   return not rule.among or is_among(rule.among, value)
@@ -91,8 +96,8 @@ return function(cfg, rules)
     elseif not fits(rule, value) then
       local kind = type(value)
       local shown = (kind == "number" or kind == "boolean" or kind == "string" and rule.among)
-        and "= " .. tostring(value) or kind == rule[1] and "" or "is a " .. kind
-      error(("%s %s (%s is expected)"):format(key, shown, expected(rule)):gsub("  ", " "), 0)
+        and " = " .. tostring(value) or is_of(rule[1], value) and "" or " is a " .. kind
+      error(("%s%s (%s is expected)"):format(key, shown, expected(rule)), 0)
     end
     o[key] = value
   end
