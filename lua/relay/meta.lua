@@ -263,4 +263,108 @@ function nets:len() end
 ---@return "malformed"|"too-large"|nil code
 function relay.cidr(list) end
 
+--- The players that have all of the tags, the longest there first.
+---@param tags? table<string, string|number>
+---@return relay.Session[]
+function relay.sessions(tags) end
+
+---@param id string|relay.Session # or an oid
+---@return relay.Session? session
+---@return string? message
+---@return "not-found"? code
+function relay.session(id) end
+
+---@param tags? table<string, string|number>
+---@return relay.Relay[]
+function relay.relays(tags) end
+
+---@param id string|relay.Relay
+---@return relay.Relay? relay
+---@return string? message
+---@return "not-found"? code
+function relay.get(id) end
+
+--- Ends a session: the player is sent `error session:REASON` and its relay ends.
+---@param session string|relay.Session
+---@param reason? string # the policy's name
+---@return true? done
+---@return string? message
+---@return "not-found"? code
+function relay.kick(session, reason) end
+
+--- Ends a relay.
+---@param id string|relay.Relay
+---@param reason? string # the policy's name
+---@return true? done
+---@return string? message
+---@return "not-found"? code
+function relay.close(id, reason) end
+
+--- Sends `notice WORD` to a player.
+---@param session string|relay.Session
+---@param word string # 1 to 128 of visible ASCII, no spaces
+---@return true? done
+---@return string? message
+---@return "not-found"? code
+function relay.notify(session, word) end
+
+---@class relay.Store
+local store = {}
+
+--- What the policy keeps by key, over reloads. Made at its first use.
+---@param name string # 1 to 64 of A-Z a-z 0-9 . _ -
+---@param options? { max?: integer, ttl?: number } # entries, 10,000; seconds from a key's first write, for ever
+---@return relay.Store
+function relay.store(name, options) end
+
+---@param key string|number
+---@return string|number|boolean|nil
+function store:get(key) end
+
+---@param key string|number
+---@param value string|number|boolean|nil # nil deletes
+---@return true? done
+---@return string? message # "store full"
+---@return "full"? code
+function store:set(key, value) end
+
+--- Only when the key is not there.
+---@param key string|number
+---@param value string|number|boolean
+---@return boolean? done
+---@return string? message
+---@return "full"? code
+function store:add(key, value) end
+
+--- Adds to a number; a key that is not there counts as 0.
+---@param key string|number
+---@param by? number # 1
+---@return number? sum
+---@return string? message
+---@return "full"? code
+function store:incr(key, by) end
+
+---@param key string|number
+---@return boolean # was it there?
+function store:del(key) end
+
+---@return integer
+function store:count() end
+
+---@class relay.Limiter
+local limiter = {}
+
+--- Token buckets by key, over reloads: rate tokens a second, at most burst at once.
+---@param name string # 1 to 64 of A-Z a-z 0-9 . _ -
+---@param options { rate: number, burst?: number, max?: integer } # burst: what a second gives, at least 1; max keys: 10,000
+---@return relay.Limiter
+function relay.limiter(name, options) end
+
+---@param key string|number
+---@param n? number # 1
+---@return boolean? taken # nil: more than max keys are in use
+---@return number|string|nil seconds # until it could be taken; a message when nil
+---@return "full"? code
+function limiter:take(key, n) end
+
 return relay

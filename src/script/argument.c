@@ -22,6 +22,9 @@ static const char *describe(lua_State *L, int index, char shown[SHOWN_MAX])
     case LUA_TNIL:
         return "nil";
     case LUA_TNUMBER:
+        if (isnan(lua_tonumber(L, index))) {
+            return "nan"; /* printf adds a sign that means nothing */
+        }
         snprintf(shown, SHOWN_MAX, "%.14g", lua_tonumber(L, index));
         return shown;
     case LUA_TBOOLEAN:

@@ -153,12 +153,8 @@ static void set_address(lua_State *L, enum event_key k, const struct mr_addr *a)
     }
 }
 
-static void set_session(lua_State *L, enum event_key k, const struct hook_session *s)
+static void push_session(lua_State *L, const struct hook_session *s)
 {
-    if (!s) {
-        return;
-    }
-    key(L, k);
     lua_createtable(L, 0, 9);
     set_id(L, KEY_id, s->id);
     if (s->oid.n > 0) { /* in register it has none yet */
@@ -174,15 +170,19 @@ static void set_session(lua_State *L, enum event_key k, const struct hook_sessio
     set_map(L, KEY_meta, s->meta);
     set_number(L, KEY_since, s->since);
     set_number(L, KEY_joins, s->joins);
-    lua_rawset(L, -3);
 }
 
-static void set_relay(lua_State *L, enum event_key k, const struct hook_relay *r)
+static void set_session(lua_State *L, enum event_key k, const struct hook_session *s)
 {
-    if (!r) {
-        return;
+    if (s) {
+        key(L, k);
+        push_session(L, s);
+        lua_rawset(L, -3);
     }
-    key(L, k);
+}
+
+static void push_relay(lua_State *L, const struct hook_relay *r)
+{
     lua_createtable(L, 0, 13);
     set_str(L, KEY_id, (struct str){r->text, strnlen(r->text, sizeof r->text)});
     set_number(L, KEY_port, r->port);
@@ -198,7 +198,15 @@ static void set_relay(lua_State *L, enum event_key k, const struct hook_relay *r
     set_number(L, KEY_bytes_in, (double)r->bytes_in);
     set_number(L, KEY_bytes_out, (double)r->bytes_out);
     set_number(L, KEY_drops, (double)r->drops);
-    lua_rawset(L, -3);
+}
+
+static void set_relay(lua_State *L, enum event_key k, const struct hook_relay *r)
+{
+    if (r) {
+        key(L, k);
+        push_relay(L, r);
+        lua_rawset(L, -3);
+    }
 }
 
 /* ev:peek(n): the datagram's first n bytes; its bytes are the upvalue, so it may be called also
@@ -242,9 +250,12 @@ static void set_addresses(lua_State *L, const struct hook_event *ev)
     }
 }
 
+/* An event, or a session or relay alone. */
 struct event_to_push {
     const struct hook_event *ev;
     struct hook_map set_tags;
+    const struct hook_session *session;
+    const struct hook_relay *relay;
 };
 
 static int make_event(lua_State *L)
@@ -252,6 +263,14 @@ static int make_event(lua_State *L)
     const struct event_to_push *what = lua_touserdata(L, 1);
     const struct hook_event *ev = what->ev;
 
+    if (!ev) {
+        if (what->session) {
+            push_session(L, what->session);
+        } else {
+            push_relay(L, what->relay);
+        }
+        return 1;
+    }
     lua_createtable(L, 0, 12);
     set_number(L, KEY_now, ev->now);
     set_id(L, KEY_id, ev->id);
@@ -296,12 +315,25 @@ void mr__event_open(lua_State *L)
     lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
-void mr__event_push(lua_State *L, const struct hook_event *ev, struct hook_map set_tags)
+static void push_made(lua_State *L, struct event_to_push *what)
 {
-    struct event_to_push what = {ev, set_tags};
-
     lua_pushlightuserdata(L, (void *)(uintptr_t)&maker_key);
     lua_rawget(L, LUA_REGISTRYINDEX);
-    lua_pushlightuserdata(L, &what);
+    lua_pushlightuserdata(L, what);
     lua_call(L, 1, 1);
+}
+
+void mr__event_push(lua_State *L, const struct hook_event *ev, struct hook_map set_tags)
+{
+    push_made(L, &(struct event_to_push){.ev = ev, .set_tags = set_tags});
+}
+
+void mr__event_push_session(lua_State *L, const struct hook_session *session)
+{
+    push_made(L, &(struct event_to_push){.session = session});
+}
+
+void mr__event_push_relay(lua_State *L, const struct hook_relay *relay)
+{
+    push_made(L, &(struct event_to_push){.relay = relay});
 }

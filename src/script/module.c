@@ -11,6 +11,7 @@
 #include "script/module.h"
 
 #include "base/suggest.h"
+#include "script/argument.h"
 #include "script/generation.h"
 #include "script/json.h"
 #include "script/module_part.h"
@@ -20,14 +21,31 @@
 
 /* What later versions have. */
 static const char *const later[] = {
-    "sessions", "session", "relays",    "get",   "kick",    "close", "notify",  "open",    "block",
-    "unblock",  "blocks",  "blocklist", "store", "limiter", "read",  "http",    "resolve", "sleep",
-    "await",    "udp",     "after",     "every", "metric",  "drain", "testing", NULL,
+    "open",  "block", "unblock", "blocks", "blocklist", "read",  "http",    "resolve", "sleep",
+    "await", "udp",   "after",   "every",  "metric",    "drain", "testing", NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
 {
     return lua_touserdata(L, lua_upvalueindex(1));
+}
+
+struct service *mr__module_service(lua_State *L, const struct policy *p, const char *function)
+{
+    struct service *service = p->generation->opts.service;
+
+    if (!service) {
+        luaL_error(L, "%s: there is no relay here to act on", function);
+    }
+    return service;
+}
+
+struct str mr__module_reason(lua_State *L, int index, const struct policy *p, const char *function)
+{
+    if (lua_isnoneornil(L, index)) {
+        return (struct str){p->name, strlen(p->name)};
+    }
+    return mr__argument_text(L, index, function, "reason");
 }
 
 int mr__module_fail(lua_State *L, const char *message, const char *code)
@@ -206,5 +224,7 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__module_open_text(L, policy);
     mr__module_open_crypto(L, policy);
     mr__module_open_nets(L, policy);
+    mr__module_open_players(L, policy);
+    mr__module_open_keep(L, policy);
     mr__module_seal(L, "relay");
 }

@@ -10,20 +10,31 @@
 #ifndef MR_SCRIPT_MODULE_PART_H
 #define MR_SCRIPT_MODULE_PART_H
 
+#include "service/hooks.h"
+
 #include <lauxlib.h>
 #include <lua.h>
-#include <stdbool.h>
 
 struct cidr;
 struct policy;
+struct service;
 
 void mr__module_open_log(lua_State *L, struct policy *p);
 void mr__module_open_text(lua_State *L, struct policy *p);
 void mr__module_open_crypto(lua_State *L, struct policy *p);
 void mr__module_open_nets(lua_State *L, struct policy *p);
+void mr__module_open_players(lua_State *L, struct policy *p);
+void mr__module_open_blocks(lua_State *L, struct policy *p);
+void mr__module_open_keep(lua_State *L, struct policy *p);
 
 /* The policy a function of the module belongs to: its first upvalue. */
 struct policy *mr__module_policy(lua_State *L);
+
+/* The service that the module acts on; raises where there is none. */
+struct service *mr__module_service(lua_State *L, const struct policy *p, const char *function);
+
+/* A reason: a text that will be cleaned, or the policy's name when it is nil. */
+struct str mr__module_reason(lua_State *L, int index, const struct policy *p, const char *function);
 
 /* Adds functions to the table at the top, with the policy as their upvalue. */
 void mr__module_add(lua_State *L, const luaL_Reg *functions, struct policy *p);

@@ -4,6 +4,7 @@
  * happens is a turn (state.h); start reading at mr__turn_end().
  */
 #include "service/state.h"
+#include "service/store.h"
 
 #include "base/alloc.h"
 
@@ -173,7 +174,8 @@ int mr__service_create(struct service **out, const struct service_options *opts,
     s->next_ping_ns = now_ns;
     init_lists(s);
     mr__pool_init(&s->pool);
-    int rc = init_tables(s);
+    s->stores = mr__stores_create();
+    int rc = s->stores ? init_tables(s) : -ENOMEM;
     if (rc == 0) {
         rc = read_settings(s);
     }
@@ -204,6 +206,7 @@ void mr__service_destroy(struct service *s)
     for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
         mr__table_deinit(t);
     }
+    mr__stores_destroy(s->stores);
     mr__nets_deinit(&s->caps_exempt);
     mr__free(s->budgets);
     mr__free(s->sources_of_metrics);
@@ -299,6 +302,7 @@ void mr__service_tick(struct service *s, uint64_t now_ns)
     ping_workers(s);
     mr__pool_release_due(s);
     mr__known_expire(s);
+    mr__stores_tick(s->stores, now_ns);
     s->is_decider_first = !s->is_decider_first;
     if (!s->is_decider_first) {
         run_tasks(s);
