@@ -345,7 +345,9 @@ void mr__log(struct log *log, enum log_level level, const char *area, const char
     char line[LINE_MAX_BYTES];
     size_t n;
 
-    if (level < log->level || !log->sink)
+    if (level >= log->level && log->record)
+        log->record(log->user, level, area, msg, fields, n_fields);
+    if (level < log->level || log->record || !log->sink)
         return;
     n = mr__log_format(line, sizeof line, log->format,
                        log->wall_ms ? log->wall_ms(log->user) : system_wall_ms(), level, area, msg,

@@ -58,12 +58,17 @@ struct log_field mr__log_field_str(const char *key, const char *text);
 /* Takes a finished line, its LF included. Must not block and may drop. */
 typedef void (*mr_log_sink)(void *user, enum log_level level, const char *line, size_t n);
 
+/* Takes a record as it is, instead of a line. All of it is borrowed. */
+typedef void (*mr_log_record)(void *user, enum log_level level, const char *area, const char *msg,
+                              const struct log_field *fields, size_t n_fields);
+
 struct log {
     enum log_level level; /* records below it cost one comparison */
     enum log_format format;
     mr_log_sink sink;
     void *user;
     uint64_t (*wall_ms)(void *user); /* time stamp source; NULL: the system's clock */
+    mr_log_record record;            /* NULL: sink gets lines */
 };
 
 bool mr__log_level_parse(const char *text, size_t n, enum log_level *out);

@@ -108,14 +108,19 @@ static int on_file(lua_State *L)
 {
     struct config *c = lua_touserdata(L, lua_upvalueindex(1));
     const char *name = luaL_checkstring(L, 1), *why;
-    char *path = must(L, mr__source_path(c->folder, name));
+    char *path;
     size_t n;
     int rc;
 
     mr__free(c->file);
     c->file = NULL;
-    rc = mr__source_read(path, &c->file, &n, &why);
-    mr__free(path);
+    if (c->opts->read) {
+        rc = c->opts->read(c->opts->user, name, &c->file, &n, &why);
+    } else {
+        path = must(L, mr__source_path(c->folder, name));
+        rc = mr__source_read(path, &c->file, &n, &why);
+        mr__free(path);
+    }
     if (rc != 0) {
         return luaL_error(L, "file \"%s\": %s", name, why);
     }
@@ -296,6 +301,18 @@ static void refuse_slip(lua_State *L, const struct config *c, unsigned index, co
     }
 }
 
+static void take_chunk(lua_State *L, const struct config *c, struct config_entry *e, unsigned index)
+{
+    const struct locate_step place[] = {{.key = "policies"}, {.index = index}};
+
+    if (lua_type(L, -1) != LUA_TSTRING) {
+        refuse(L, c, place, 2, "policies[%u].chunk is a %s (a string is expected)", index,
+               luaL_typename(L, -1));
+    }
+    e->n_text = lua_objlen(L, -1);
+    e->text = copy_text(L, lua_tostring(L, -1), e->n_text);
+}
+
 /* One key of an entry's table; key at -2, value at -1, the copy of settings at -4. */
 static void take_entry_key(lua_State *L, struct config *c, struct config_entry *e, unsigned index)
 {
@@ -321,6 +338,8 @@ static void take_entry_key(lua_State *L, struct config *c, struct config_entry *
                    luaL_typename(L, -1));
         }
         e->name = copy_text(L, lua_tostring(L, -1), lua_objlen(L, -1));
+    } else if (c->opts->takes_chunks && strcmp(key, "chunk") == 0) {
+        take_chunk(L, c, e, index);
     } else {
         refuse_slip(L, c, index, key);
         check_data(L, c, index, key, 1);
@@ -339,6 +358,14 @@ static void take_entry_table(lua_State *L, struct config *c, struct config_entry
         refuse(L, c, place, 2, "policies[%u] has a metatable (a plain table is expected)", index);
     }
     lua_rawgeti(L, -1, 1);
+    lua_pushliteral(L, "chunk");
+    lua_rawget(L, -3);
+    bool is_chunk = c->opts->takes_chunks && !lua_isnil(L, -1) && lua_isnil(L, -2);
+    lua_pop(L, 1);
+    if (is_chunk) {
+        lua_pop(L, 1);
+        lua_pushfstring(L, "./chunk%d.lua", (int)index);
+    }
     if (lua_type(L, -1) != LUA_TSTRING) {
         refuse(L, c, place, 2,
                "policies[%u] does not begin with a name or path (write { \"name\", key = value })",
@@ -578,6 +605,7 @@ void mr__config_unref(struct config *c)
     for (size_t i = 0; i < c->n_entries; i++) {
         mr__free(c->entries[i].what);
         mr__free(c->entries[i].name);
+        mr__free(c->entries[i].text);
         mr__free(c->entries[i].place);
     }
     mr__free(c->settings);

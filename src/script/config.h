@@ -27,6 +27,12 @@ struct config_options {
                                  call */
     uint64_t cpu_ns;          /* budget of evaluating the file; 0: 1 s */
     uint64_t memory_bytes;    /* cap of its state; 0: 32 MiB */
+
+    /* What `file` reads; NULL: files. *text is for mr__free(), with a NUL behind its n bytes; a
+     * negative errno with *why. */
+    int (*read)(void *user, const char *name, char **text, size_t *n, const char **why);
+    void *user;
+    bool takes_chunks; /* { chunk = "return { ... }" } is a policy without a file */
 };
 
 /* Reads and evaluates a file. -EINVAL: it is wrong (or -ENOENT, -EACCES ...: unreadable), *err

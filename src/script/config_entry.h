@@ -12,8 +12,10 @@
 /* One item of `policies`. */
 struct config_entry {
     const struct config *config;
-    char *what;  /* name of a shipped policy, or a path */
-    char *name;  /* `name =`, or NULL */
+    char *what; /* name of a shipped policy, or a path */
+    char *name; /* `name =`, or NULL */
+    char *text; /* `chunk =`: what a file of that path would hold, or NULL */
+    size_t n_text;
     char *place; /* "moonrelay.lua:7" */
     bool is_shadow, is_skipped_on_error;
     int cfg_ref; /* its table of settings, in the config's state */

@@ -197,6 +197,11 @@ static int find_file(struct policy_source *s, const struct wish *w, const char *
     }
     s->chunk[0] = '@';
     memcpy(s->chunk + 1, s->origin, strlen(s->origin));
+    if (w->entry && w->entry->text) {
+        s->text = mr__strndup(w->entry->text, w->entry->n_text);
+        s->n = w->entry->n_text;
+        return s->text ? 0 : complain(err, -ENOMEM, "%s: out of memory", w->place);
+    }
     rc = mr__source_read(s->origin, &s->text, &s->n, &why);
     return rc == 0 ? 0 : complain(err, rc, "%s: policy %s: %s", w->place, s->origin, why);
 }

@@ -132,21 +132,7 @@ static int start_engine(struct mr_server *s, struct mr_server_error *err)
     int rc;
 
     mr_options_init(&o, sizeof o);
-    o.workers = v->workers;
-    o.pairing = v->pairing_open ? MR_PAIRING_OPEN : MR_PAIRING_PAIRED;
-    o.max_ports = count_ports(v) > 0 ? (uint32_t)count_ports(v) : 1;
-    o.socket_buffer_bytes = v->udp_buffer;
-    o.limits.relay_bytes_per_s = v->max_individual_traffic;
-    o.limits.global_bytes_per_s = v->max_global_traffic;
-    o.limits.burst_ns = v->traffic_interval_ns;
-    o.limits.life_ns = v->max_lifetime_duration_ns;
-    o.limits.life_bytes = v->max_lifetime_traffic;
-    o.limits.idle_ns = v->udp_relay_timeout_ns;
-    o.hold.datagrams = v->hold_datagrams;
-    o.hold.bytes = v->hold_bytes;
-    o.hold.time_ns = v->hold_time_ns;
-    o.hold.flows = v->hold_flows;
-    o.hold.memory_bytes = v->hold_memory;
+    mr__service_engine_options(v, &o);
     rc = mr_create(&s->mr, &o);
     if (rc < 0) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the engine: %s",

@@ -104,6 +104,27 @@ double mr__wall(const struct service *s)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+void mr__service_engine_options(const struct settings_values *v, struct mr_options *o)
+{
+    size_t ports = v->udp_relay_ports.n + v->udp_relay_ports.any;
+
+    o->workers = v->workers;
+    o->pairing = v->pairing_open ? MR_PAIRING_OPEN : MR_PAIRING_PAIRED;
+    o->max_ports = ports > 0 ? (uint32_t)ports : 1;
+    o->socket_buffer_bytes = v->udp_buffer;
+    o->limits.relay_bytes_per_s = v->max_individual_traffic;
+    o->limits.global_bytes_per_s = v->max_global_traffic;
+    o->limits.burst_ns = v->traffic_interval_ns;
+    o->limits.life_ns = v->max_lifetime_duration_ns;
+    o->limits.life_bytes = v->max_lifetime_traffic;
+    o->limits.idle_ns = v->udp_relay_timeout_ns;
+    o->hold.datagrams = v->hold_datagrams;
+    o->hold.bytes = v->hold_bytes;
+    o->hold.time_ns = v->hold_time_ns;
+    o->hold.flows = v->hold_flows;
+    o->hold.memory_bytes = v->hold_memory;
+}
+
 static void init_lists(struct service *s)
 {
     mr__list_init(&s->all_connections);

@@ -62,6 +62,9 @@ struct service_options {
     double (*wall_s)(void *user); /* for policies and logs; with out.user */
 };
 
+/* Fills in what the settings say of the engine. */
+void mr__service_engine_options(const struct settings_values *v, struct mr_options *o);
+
 /* All now_ns below are CLOCK_MONOTONIC or the test's clock, the same as the engine's. */
 int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns);
 void mr__service_destroy(struct service *s);

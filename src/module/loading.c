@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Settings, config and policies of a bench, by the calls of a start and a reload of the
+ * daemon (bench.h). One thread. Start reading at mr__bench_load().
+ */
+#include "module/bench.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static int resolve(struct bench *b, struct script_error *why)
+{
+    int rc = mr__settings_resolve(b->settings);
+
+    for (size_t i = 0; rc < 0 && i < mr__settings_message_count(b->settings); i++) {
+        const struct settings_message *m = mr__settings_message(b->settings, i);
+
+        if (m->is_error) {
+            snprintf(why->text, sizeof why->text, "%s", m->text);
+            break;
+        }
+    }
+    return rc;
+}
+
+int mr__bench_set(struct bench *b, const char *key, const char *value, size_t n,
+                  struct script_error *why)
+{
+    int rc = mr__settings_offer(b->settings, MR_SETTING_COMMAND_LINE, key, value, n, NULL);
+
+    return rc < 0 ? rc : resolve(b, why);
+}
+
+static int offer_config(struct bench *b, const struct config *c, struct script_error *why)
+{
+    mr__settings_forget(b->settings, MR_SETTING_CONFIG);
+    for (size_t i = 0; c && i < mr__config_setting_count(c); i++) {
+        struct config_setting set;
+        int rc;
+
+        mr__config_setting(c, i, &set);
+        rc = mr__settings_offer(b->settings, MR_SETTING_CONFIG, set.key, set.value, set.n,
+                                set.place);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return resolve(b, why);
+}
+
+/* ---- the first start ------------------------------------------------------------------------- */
+
+static uint64_t clock_ns(void *user)
+{
+    return ((struct bench *)user)->now_ns;
+}
+
+static int start_engine(struct bench *b)
+{
+    struct mr_options o;
+
+    mr_options_init(&o, sizeof o);
+    mr__service_engine_options(mr__settings_values(b->settings), &o);
+    o.workers = 0;
+    o.io = MR_IO_NONE;
+    o.clock_ns = clock_ns;
+    o.clock_user = b;
+    return mr_create(&b->mr, &o);
+}
+
+static int start_service(struct bench *b)
+{
+    struct service_options o = {.settings = b->settings,
+                                .mr = b->mr,
+                                .log = &b->log,
+                                .out = mr__bench_out(b),
+                                .wall_s = mr__bench_wall_s};
+    struct port_report report;
+    int rc = mr__service_create(&b->service, &o, b->now_ns);
+
+    if (rc == 0) {
+        mr__service_observe(b->service, mr__bench_ended, b);
+        rc = mr__service_open_ports(b->service, &report);
+    }
+    return rc;
+}
+
+static int start_policies(struct bench *b)
+{
+    struct policies_options o = {.log = &b->log,
+                                 .service = b->service,
+                                 .host = mr__bench_host(b),
+                                 .wall_s = mr__bench_wall_s,
+                                 .mono_ns = clock_ns,
+                                 .user = b,
+                                 .seed = b->random};
+    int rc = mr__policies_create(&b->policies, &o);
+
+    if (rc == 0) {
+        rc = mr__service_add_metrics(b->service, mr__policies_metrics, b->policies);
+    }
+    if (rc == 0) {
+        mr__service_set_hooks(b->service, mr__policies_hooks(b->policies));
+    }
+    return rc;
+}
+
+static int start(struct bench *b, struct script_error *why)
+{
+    int rc = start_engine(b);
+
+    if (rc == 0) {
+        rc = start_service(b);
+    }
+    if (rc == 0) {
+        rc = start_policies(b);
+    }
+    if (rc < 0) {
+        snprintf(why->text, sizeof why->text, "cannot start: %s", mr_strerror(rc));
+    }
+    return rc;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static int read_named(void *user, const char *name, char **text, size_t *n, const char **why)
+{
+    const struct bench_files *files = user;
+    struct str found = files->find(files->user, (struct str){name, strlen(name)});
+
+    if (!found.s) {
+        *why = strerror(ENOENT);
+        return -ENOENT;
+    }
+    *text = mr__strndup(found.s, found.n);
+    *n = found.n;
+    *why = "out of memory";
+    return *text ? 0 : -ENOMEM;
+}
+
+static int read_config(struct bench *b, const char *path, const char *text, size_t n,
+                       const struct bench_files *files, struct config **out,
+                       struct script_error *why)
+{
+    const struct settings_values *v = mr__settings_values(b->settings);
+    struct bench_files copy = *files;
+    struct config_options opts = {.environment = environ,
+                                  .cpu_ns = v->script_load_cpu_ns,
+                                  .memory_bytes = v->script_memory,
+                                  .read = read_named,
+                                  .user = &copy,
+                                  .takes_chunks = text != NULL};
+
+    return text ? mr__config_parse(out, &opts, text, n, path, why)
+                : mr__config_read(out, &opts, path, why);
+}
+
+static void tell_loaded(struct bench *b, const char *why)
+{
+    struct happening *h = mr__happening_add(&b->happenings, HAPPENED_LOADED);
+
+    b->news++;
+    mr__happening_text(&b->happenings, h, 0, (struct str){why, why ? strlen(why) : 0});
+}
+
+/* Goes back to the settings before, which were good. */
+static void give_up(struct bench *b)
+{
+    struct script_error ignored;
+
+    b->is_loading = false;
+    mr__config_unref(b->next_config);
+    b->next_config = NULL;
+    (void)offer_config(b, b->config, &ignored);
+}
+
+static void on_loaded(void *user, int rc, const struct script_error *err)
+{
+    struct bench *b = user;
+
+    if (rc < 0) {
+        give_up(b);
+        tell_loaded(b, err->text);
+        return;
+    }
+    b->is_loading = false;
+    mr__config_unref(b->config);
+    b->config = b->next_config;
+    b->next_config = NULL;
+    mr__service_set_hooks(b->service, mr__policies_hooks(b->policies));
+    tell_loaded(b, NULL);
+}
+
+static int load_policies(struct bench *b)
+{
+    const struct settings_values *v = mr__settings_values(b->settings);
+
+    b->load = (struct policies_load){.list = v->policies,
+                                     .config = b->next_config,
+                                     .settings = b->settings,
+                                     .cpu_ns = v->script_cpu_ns,
+                                     .load_cpu_ns = v->script_load_cpu_ns,
+                                     .wait_ns = v->script_wait_ns,
+                                     .memory_bytes = v->script_memory,
+                                     .mode = MR_LOAD_SWAP,
+                                     .done = on_loaded,
+                                     .user = b};
+    return mr__policies_load(b->policies, &b->load);
+}
+
+/* A relay whose first load failed has never been one: its settings may still change. */
+static void stop_unused(struct bench *b)
+{
+    struct generation_info info = {.number = 0};
+
+    if (b->policies) {
+        mr__policies_generation(b->policies, &info);
+    }
+    if (info.number == 0) {
+        mr__bench_stop(b);
+    }
+}
+
+int mr__bench_load(struct bench *b, const char *path, const char *text, size_t n,
+                   const struct bench_files *files, struct script_error *why)
+{
+    int rc;
+
+    snprintf(why->text, sizeof why->text, "out of memory");
+    if (b->is_loading) {
+        snprintf(why->text, sizeof why->text, "another load is under way");
+        return -EBUSY;
+    }
+    stop_unused(b);
+    rc = read_config(b, path, text, n, files, &b->next_config, why);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = offer_config(b, b->next_config, why);
+    if (rc == 0 && !mr__bench_is_running(b)) {
+        rc = start(b, why);
+    }
+    if (rc < 0) {
+        give_up(b);
+        return rc;
+    }
+    b->is_loading = true;
+    rc = load_policies(b);
+    if (rc < 0 && b->is_loading) { /* else done was told */
+        give_up(b);
+        return rc;
+    }
+    return mr__bench_settle(b);
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static void on_called(void *user, int rc, struct str text, bool is_json)
+{
+    struct call *call = user;
+    struct bench *b = call->bench;
+    struct happening *h = mr__happening_add(&b->happenings, HAPPENED_CALLED);
+
+    if (h) {
+        h->id = call->id;
+        h->number = (uint64_t)-rc;
+        h->is_json = is_json;
+    }
+    mr__happening_text(&b->happenings, h, 0, (struct str){text.n > 0 ? text.s : "", text.n});
+    for (struct call **at = &b->calls; *at; at = &(*at)->next) {
+        if (*at == call) {
+            *at = call->next;
+            mr__free(call);
+            return;
+        }
+    }
+}
+
+int mr__bench_call(struct bench *b, uint64_t id, struct str policy, struct str verb,
+                   const struct str *args, size_t n)
+{
+    struct call *call = mr__alloc(1, sizeof *call);
+
+    if (!call) {
+        return -ENOMEM;
+    }
+    *call = (struct call){.next = b->calls, .bench = b, .id = id};
+    b->calls = call;
+    mr__policies_call(b->policies, policy, verb, args, n, on_called, call);
+    return mr__bench_settle(b);
+}
+
+void mr__bench_calls_deinit(struct bench *b)
+{
+    for (struct call *call = b->calls, *next; call; call = next) {
+        next = call->next;
+        mr__free(call);
+    }
+    b->calls = NULL;
+}
