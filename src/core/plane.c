@@ -233,6 +233,17 @@ APART enum mr_verdict decide_miss(struct plane *p, struct moment m, const struct
     return decide_linked(p, m, rx, out);
 }
 
+/* Asked only about what matched nothing: a flow that is known costs no look at the nets, and
+ * whoever blocks a peer ends his relay. */
+APART enum mr_verdict refuse_blocked(const struct plane *p, const struct plane_rx *rx,
+                                     struct plane_out *out, enum mr_verdict found)
+{
+    if (mr_nets_find(p->blocked, &rx->from) == (uint32_t)MR_NETS_NONE)
+        return found;
+    out->is_miss = 0;
+    return MR_VERDICT_BLOCKED;
+}
+
 /* ---- the three stages ---------------------------------------------------------------- */
 
 HOT void prefetch_relay(const struct plane *p, uint32_t index)
@@ -293,6 +304,8 @@ HOT void decide(struct plane *p, struct moment m, const struct plane_rx *rx, str
         v = decide_linked(p, m, rx, out);
     } else {
         v = decide_miss(p, m, rx, out);
+        if (out->is_miss && p->blocked)
+            v = refuse_blocked(p, rx, out, v);
     }
     out->verdict = (uint16_t)v;
     if (out->charged == m.nobody)

@@ -19,6 +19,7 @@
 
 #include "core/address.h"
 #include "core/link.h"
+#include "core/nets.h"
 #include "core/own.h"
 #include "core/relay.h"
 #include "core/verdict.h"
@@ -90,6 +91,8 @@ struct plane {
     struct own own;
     enum mr__pairing pairing;
     uint32_t ports;
+    /* Whose misses are BLOCKED; NULL: nobody's. The caller's, constant while it is here. */
+    const struct mr_nets *blocked;
     struct relay_shared *shared;
     struct relay_limits *limits;
     struct limit_global *global;

@@ -11,6 +11,7 @@
 
 #include "core/address.h"
 #include "core/link.h"
+#include "core/nets.h"
 
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ enum command_type {
     COMMAND_DISCARD,     /* u.answer */
     COMMAND_MISS_EVENTS, /* u.flags: 1 wanted, 0 not */
     COMMAND_INJECT,      /* port, u.inject */
+    COMMAND_BLOCKED,     /* u.nets */
+    COMMAND_HOLD,        /* u.hold */
+    COMMAND_FLOW_HOLD,   /* u.hold.flow: bounds of one flow */
 };
 
 struct command {
@@ -51,6 +55,11 @@ struct command {
             const uint8_t *data; /* control's; valid until this command is in force */
             uint32_t size;
         } inject;
+        const struct mr_nets *nets; /* control's; valid until another one is in force */
+        struct {
+            uint64_t flow, time_ns;
+            uint32_t datagrams, bytes, events_per_s;
+        } hold;
         uint32_t flags;
     } u;
 };

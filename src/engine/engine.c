@@ -242,6 +242,7 @@ static void init_fields(struct mr *mr, const struct mr_options *opts)
     mr->transport = opts->io == MR_IO_NONE ? &mr__transport_none : &mr__transport_kernel;
     mr->flows_per_worker = opts->hold.flows * (1 + HOLD_QUIET_PER_FLOW);
     mr->last_injected = &mr->first_injected;
+    mr->last_replaced = &mr->first_replaced;
     mr->free_port = NO_PORT;
     mr->removing = mr->closing = (struct queue){NO_PORT, NO_PORT};
     mr__limit_global_set(&mr->global, opts->limits.global_bytes_per_s, opts->limits.burst_ns,
@@ -302,6 +303,7 @@ void mr_destroy(struct mr *mr)
         mr__free(mr->first_injected);
         mr->first_injected = next;
     }
+    mr__blocked_destroy(mr);
     mr__free(mr->log.at);
     mr__unmap(mr->memory, mr->memory_bytes);
     mr__poller_deinit(&mr->poller);

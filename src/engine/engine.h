@@ -7,6 +7,7 @@
  *   control.c commands out       relay.c   relays, limits
  *   poll.c    mr_poll()          link.c    pairs, links, flows, datagrams
  *   expiry.c  ends               stats.c   figures
+ *   blocked.c nets that are refused
  *
  * Start reading at struct mr.
  */
@@ -87,9 +88,18 @@ struct injected {
     uint8_t data[];
 };
 
+/* A copy of mr_set_blocked()'s nets: the one in use, or one that workers may still look at. */
+struct blocked {
+    struct blocked *next;
+    uint64_t seq; /* replaced: it can be freed once this is in force */
+    struct mr_nets nets;
+    struct mr_range4 *v4;
+    struct mr_range6 *v6;
+};
+
 /* A flow that was told and not answered; by worker and index. */
 struct told_flow {
-    uint64_t expires_ns;
+    uint64_t since_ns, expires_ns;
     uint32_t generation; /* 0: none */
 };
 
@@ -127,6 +137,8 @@ struct mr {
     uint64_t soon_hits;
     uint64_t addresses_read_ns;
     struct injected *first_injected, **last_injected;
+    struct blocked *blocked; /* in use; NULL: nobody is blocked */
+    struct blocked *first_replaced, **last_replaced;
     uint32_t tray_bytes[WORKERS_MAX]; /* handed to the caller by the last mr_poll() */
     uint32_t heap_count;
     uint32_t open_ports, free_port, unused_port;
@@ -197,6 +209,12 @@ void mr__expiry_disarm(struct mr *mr, uint32_t port);
 unsigned mr__expiry_run(struct mr *mr, struct mr_event *events, unsigned max);
 /* The moment at which it has to run again; UINT64_MAX: not by itself. */
 uint64_t mr__expiry_next_ns(struct mr *mr);
+
+/* ---- blocked.c */
+
+/* Frees what workers can no longer look at. */
+void mr__blocked_run(struct mr *mr, uint64_t in_force);
+void mr__blocked_destroy(struct mr *mr);
 
 /* ---- port.c */
 

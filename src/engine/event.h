@@ -26,7 +26,7 @@ struct worker_event {
         struct {
             mr_flow_id flow;
             struct mr_addr from;
-            uint64_t expires_ns;
+            uint64_t since_ns, expires_ns;
             uint32_t reason; /* enum mr_verdict */
             uint32_t size;
             uint8_t peek[MR_PEEK_MAX];

@@ -48,6 +48,7 @@ size_t mr__hold_bytes(const struct mr_hold_options *limits)
 {
     return mr__hash_align((size_t)count_flows(limits) * sizeof(struct hold_flow)) +
            mr__hash_align(mr__hash_slots(count_flows(limits)) * sizeof(uint32_t)) +
+           mr__hash_align((size_t)limits->flows * sizeof(uint32_t)) +
            (size_t)count_blocks(limits) * sizeof(struct block);
 }
 
@@ -67,6 +68,8 @@ void mr__hold_init(struct hold *h, const struct mr_hold_options *limits, uint32_
     p += mr__hash_align((size_t)h->flow_count * sizeof(struct hold_flow));
     h->buckets = (uint32_t *)(void *)p;
     p += mr__hash_align(buckets * sizeof(uint32_t));
+    h->heap = (uint32_t *)(void *)p;
+    p += mr__hash_align((size_t)limits->flows * sizeof(uint32_t));
     h->blocks = p;
     h->bucket_mask = (uint32_t)buckets - 1;
     h->free_flow = h->free_block = NONE;
@@ -111,6 +114,64 @@ static void list_remove(struct hold *h, struct hold_flow *flow)
         list->last = flow->prev;
     list->count--;
 }
+
+/* ------------------------------------------------------------------ heap of the pending */
+
+/* A heap and not the order of the list, since a policy may give a flow a time of its own, and the
+ * time of all may change while some wait. Its size is that of the list. */
+static void heap_put(struct hold *h, uint32_t at, uint32_t flow)
+{
+    h->heap[at] = flow;
+    h->flows[flow].heap_at = at;
+}
+
+static uint64_t heap_key(const struct hold *h, uint32_t at)
+{
+    return h->flows[h->heap[at]].until_ns;
+}
+
+/* Of n entries the one at `at` may be at the wrong place. */
+static void heap_settle(struct hold *h, uint32_t n, uint32_t at)
+{
+    uint32_t flow = h->heap[at];
+    uint64_t until_ns = h->flows[flow].until_ns;
+
+    while (at > 0 && heap_key(h, (at - 1) / 2) > until_ns) {
+        heap_put(h, at, h->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+
+        if (child + 1 < n && heap_key(h, child + 1) < heap_key(h, child))
+            child++;
+        if (child >= n || heap_key(h, child) >= until_ns)
+            break;
+        heap_put(h, at, h->heap[child]);
+        at = child;
+    }
+    heap_put(h, at, flow);
+}
+
+/* Before the list grows. */
+static void heap_add(struct hold *h, struct hold_flow *flow)
+{
+    heap_put(h, h->pending.count, index_of(h, flow));
+    heap_settle(h, h->pending.count + 1, h->pending.count);
+}
+
+/* After the list has shrunk. */
+static void heap_remove(struct hold *h, const struct hold_flow *flow)
+{
+    uint32_t n = h->pending.count;
+
+    if (flow->heap_at == n)
+        return;
+    heap_put(h, flow->heap_at, h->heap[n]);
+    heap_settle(h, n, flow->heap_at);
+}
+
+/* ------------------------------------------------------------------ flows */
 
 static uint32_t *bucket_of(const struct hold *h, uint32_t port, const struct mr_addr *from)
 {
@@ -161,7 +222,10 @@ struct hold_flow *mr__hold_open(struct hold *h, uint64_t now_ns, uint32_t port,
         .from = *from,
         .port = port,
         .generation = generation,
+        .since_ns = now_ns,
         .until_ns = now_ns + h->limits.time_ns,
+        .max_datagrams = h->limits.datagrams,
+        .max_bytes = h->limits.bytes,
         .first = NONE,
         .last = NONE,
         .next_same = *bucket,
@@ -169,8 +233,22 @@ struct hold_flow *mr__hold_open(struct hold *h, uint64_t now_ns, uint32_t port,
         .verdict = (uint8_t)reason,
     };
     *bucket = index_of(h, flow) + 1;
+    heap_add(h, flow);
     list_push(h, flow);
     return flow;
+}
+
+void mr__hold_bound(struct hold *h, struct hold_flow *flow, uint32_t datagrams, uint32_t bytes,
+                    uint64_t time_ns)
+{
+    if (datagrams)
+        flow->max_datagrams = datagrams;
+    if (bytes)
+        flow->max_bytes = bytes;
+    if (time_ns) {
+        flow->until_ns = flow->since_ns + time_ns;
+        heap_settle(h, h->pending.count, flow->heap_at);
+    }
 }
 
 void mr__hold_close(struct hold *h, struct hold_flow *flow)
@@ -182,6 +260,8 @@ void mr__hold_close(struct hold *h, struct hold_flow *flow)
         link = &h->flows[*link - 1].next_same;
     *link = flow->next_same;
     list_remove(h, flow);
+    if (flow->state == HOLD_PENDING)
+        heap_remove(h, flow);
     flow->state = HOLD_FREE;
     flow->next = h->free_flow;
     h->free_flow = i;
@@ -191,6 +271,7 @@ void mr__hold_silence(struct hold *h, struct hold_flow *flow, uint64_t until_ns,
                       enum mr_verdict later)
 {
     list_remove(h, flow);
+    heap_remove(h, flow);
     flow->state = HOLD_QUIET;
     flow->until_ns = until_ns;
     flow->verdict = (uint8_t)later;
@@ -248,8 +329,8 @@ int mr__hold_keep(struct hold *h, struct hold_flow *flow, const uint8_t *data, u
 {
     uint32_t i;
 
-    if (flow->datagrams >= h->limits.datagrams || size > h->limits.bytes ||
-        flow->bytes > h->limits.bytes - size)
+    if (flow->datagrams >= flow->max_datagrams || size > flow->max_bytes ||
+        flow->bytes > flow->max_bytes - size)
         return -ENOSPC;
     i = write_blocks(h, data, size);
     if (i == NONE)
@@ -329,6 +410,11 @@ struct hold_flow *mr__hold_get(const struct hold *h, mr_flow_id id)
 static struct hold_flow *at_or_null(const struct hold *h, uint32_t i)
 {
     return i == NONE ? NULL : &h->flows[i];
+}
+
+struct hold_flow *mr__hold_due(const struct hold *h)
+{
+    return h->pending.count ? &h->flows[h->heap[0]] : NULL;
 }
 
 struct hold_flow *mr__hold_oldest(const struct hold *h)

@@ -31,9 +31,12 @@ struct hold_flow {
     struct mr_addr from;
     uint32_t port;
     uint32_t generation;
+    uint64_t since_ns;    /* PENDING: it was opened then */
     uint64_t until_ns;    /* PENDING: it is given up then; QUIET: it may ask again then */
     uint32_t first, last; /* blocks of the oldest and the newest datagram */
     uint32_t datagrams, bytes;
+    uint32_t max_datagrams, max_bytes;
+    uint32_t heap_at;    /* PENDING: its place among those to give up */
     uint32_t next_same;  /* of the hash bucket */
     uint32_t next, prev; /* of the list of its state, oldest first */
     uint8_t state;       /* enum hold_state */
@@ -50,6 +53,7 @@ struct hold {
     struct mr_hold_options limits;
     struct hold_flow *flows;
     uint32_t *buckets;
+    uint32_t *heap; /* pending flows by until_ns: they may have times of their own */
     uint8_t *blocks;
     uint32_t bucket_mask;
     uint32_t flow_count, block_count;
@@ -77,6 +81,10 @@ void mr__hold_close(struct hold *h, struct hold_flow *flow);
 void mr__hold_silence(struct hold *h, struct hold_flow *flow, uint64_t until_ns,
                       enum mr_verdict later);
 
+/* Other bounds for one pending flow, 0: as it is. What it holds already stays. */
+void mr__hold_bound(struct hold *h, struct hold_flow *flow, uint32_t datagrams, uint32_t bytes,
+                    uint64_t time_ns);
+
 /* Keeps a copy behind what the flow holds. -ENOSPC: a limit of the flow or of the pool. */
 int mr__hold_keep(struct hold *h, struct hold_flow *flow, const uint8_t *data, uint32_t size);
 /* Size of the oldest datagram; -ENOENT when there is none. */
@@ -98,6 +106,8 @@ static inline uint32_t mr__hold_id_index(mr_flow_id id)
     return (uint32_t)id & 0xffffff;
 }
 
+/* The pending flow that has to be given up first. NULL: none. */
+struct hold_flow *mr__hold_due(const struct hold *h);
 /* The pending flow that has waited longest, and the one after it. NULL: none. */
 struct hold_flow *mr__hold_oldest(const struct hold *h);
 struct hold_flow *mr__hold_after(const struct hold *h, const struct hold_flow *flow);

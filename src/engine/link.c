@@ -12,6 +12,9 @@
 
 enum { PAYLOAD_MAX = 65507 };
 
+/* A year: whatever is added to it stays far from the end of the clock. */
+#define HOLD_TIME_MAX_NS UINT64_C(31536000000000000)
+
 /* ------------------------------------------------------------------ pairs and links */
 
 static int reaches(const struct mr *mr, uint32_t port, const struct mr_addr *to)
@@ -94,20 +97,68 @@ void mr_set_miss_events(struct mr *mr, int are_wanted)
     mr__control_send(mr);
 }
 
-/* Takes the note that the flow waits for an answer. */
-static int take_flow(struct mr *mr, mr_flow_id flow)
+/* The note that the flow waits for an answer; NULL: it does not. */
+static struct told_flow *find_flow(struct mr *mr, mr_flow_id flow)
 {
     uint32_t worker = mr__hold_id_worker(flow), index = mr__hold_id_index(flow);
     struct told_flow *told;
 
     if (worker >= mr->worker_count || index >= mr->flows_per_worker)
-        return -ENOENT;
+        return NULL;
     told = &mr->flows[(size_t)worker * mr->flows_per_worker + index];
     if (told->generation == 0 || told->generation != (uint32_t)(flow >> 32))
-        return -ENOENT;
-    if (told->expires_ns <= mr__engine_now(mr))
+        return NULL;
+    return told->expires_ns > mr__engine_now(mr) ? told : NULL;
+}
+
+static int take_flow(struct mr *mr, mr_flow_id flow)
+{
+    struct told_flow *told = find_flow(mr, flow);
+
+    if (!told)
         return -ENOENT;
     told->generation = 0;
+    return 0;
+}
+
+int mr_flow_hold(struct mr *mr, mr_flow_id flow, uint32_t datagrams, uint32_t bytes,
+                 uint64_t time_ns)
+{
+    struct told_flow *told = find_flow(mr, flow);
+    struct command *c;
+
+    if (time_ns > HOLD_TIME_MAX_NS)
+        return -EINVAL;
+    if (!told)
+        return -ENOENT;
+    if (time_ns)
+        told->expires_ns = told->since_ns + time_ns;
+    c = mr__control_command(mr, COMMAND_FLOW_HOLD, 0);
+    c->u.hold.flow = flow;
+    c->u.hold.datagrams = datagrams;
+    c->u.hold.bytes = bytes;
+    c->u.hold.time_ns = time_ns;
+    mr__control_send(mr);
+    return 0;
+}
+
+int mr_set_hold(struct mr *mr, const struct mr_hold_options *hold)
+{
+    struct mr_hold_options *all = &mr->options.hold;
+    struct command *c;
+
+    if (hold->time_ns == 0 || hold->time_ns > HOLD_TIME_MAX_NS || hold->events_per_s == 0)
+        return -EINVAL;
+    all->datagrams = hold->datagrams;
+    all->bytes = hold->bytes;
+    all->time_ns = hold->time_ns;
+    all->events_per_s = hold->events_per_s;
+    c = mr__control_command(mr, COMMAND_HOLD, 0);
+    c->u.hold.datagrams = all->datagrams;
+    c->u.hold.bytes = all->bytes;
+    c->u.hold.time_ns = all->time_ns;
+    c->u.hold.events_per_s = all->events_per_s;
+    mr__control_send(mr);
     return 0;
 }
 

@@ -359,6 +359,23 @@ MR_API int mr_flow_release(struct mr *mr, mr_flow_id flow);
 MR_API int mr_flow_discard(struct mr *mr, mr_flow_id flow, enum mr_verdict as, uint64_t quiet_ns,
                            enum mr_verdict later);
 
+/* Other bounds for one held flow than those of the options, while somebody decides about it.
+ * 0: as it is. time_ns runs from the flow's first datagram (a year at most); what is held already
+ * stays, what is over the bounds later is dropped as hold_full. The options' flows and
+ * memory_bytes bound all flows together as before. -ENOENT: it does not wait for an answer (any
+ * more). -EINVAL: time_ns. */
+MR_API int mr_flow_hold(struct mr *mr, mr_flow_id flow, uint32_t datagrams, uint32_t bytes,
+                        uint64_t time_ns);
+
+/* ---------------------------------------------------------------- who is refused */
+
+/* What comes from these nets and matches nothing is dropped as blocked, unheld and without an
+ * event; so a flood of it costs nobody else anything. What has a link, or in open pairing a relay,
+ * passes: close the relays of the peers as well. The nets are copied and replace those before;
+ * NULL or empty ones: nobody is refused. -EINVAL: ranges are not sorted and disjoint. -ENOMEM:
+ * nothing has changed. */
+MR_API MR_MUST_CHECK int mr_set_blocked(struct mr *mr, const struct mr_nets *nets);
+
 /* ---------------------------------------------------------------- datagrams */
 
 struct mr_decision {
@@ -383,6 +400,10 @@ MR_API MR_MUST_CHECK int mr_inject(struct mr *mr, uint32_t port, const struct mr
 /* ---------------------------------------------------------------- settings and figures */
 
 MR_API int mr_set_limits(struct mr *mr, const struct mr_limits *limits);
+
+/* Bounds for flows that are not held yet: datagrams, bytes, time_ns (above 0, a year at most) and
+ * events_per_s (above 0). flows and memory_bytes are those of the creation and not looked at. */
+MR_API int mr_set_hold(struct mr *mr, const struct mr_hold_options *hold);
 
 enum { MR_HIST_BUCKETS = 32 };
 

@@ -116,6 +116,7 @@ static int tell_miss(struct worker *w, const struct hold_flow *flow, unsigned i)
         return 0;
     e->u.miss.flow = mr__hold_id(&w->hold, flow);
     e->u.miss.from = rx->from;
+    e->u.miss.since_ns = flow->since_ns;
     e->u.miss.expires_ns = flow->until_ns;
     e->u.miss.reason = flow->verdict;
     e->u.miss.size = rx->size;
@@ -329,6 +330,14 @@ void mr__pass_discard_flow(struct worker *w, const struct command *c)
                      (enum mr_verdict)c->u.answer.later);
 }
 
+void mr__pass_bound_flow(struct worker *w, const struct command *c)
+{
+    struct hold_flow *flow = mr__hold_get(&w->hold, c->u.hold.flow);
+
+    if (flow)
+        mr__hold_bound(&w->hold, flow, c->u.hold.datagrams, c->u.hold.bytes, c->u.hold.time_ns);
+}
+
 /* By the walk through all of them: a port is closed once in a long while. */
 void mr__pass_forget_port(struct worker *w, uint32_t port)
 {
@@ -394,7 +403,7 @@ void mr__pass_expire(struct worker *w)
 {
     struct hold_flow *flow;
 
-    while ((flow = mr__hold_oldest(&w->hold)) && flow->until_ns <= w->now_ns) {
+    while ((flow = mr__hold_due(&w->hold)) && flow->until_ns <= w->now_ns) {
         drop_flow(w, flow, MR_VERDICT_HOLD_EXPIRED);
         mr__hold_close(&w->hold, flow);
     }

@@ -20,6 +20,8 @@ void mr__pass_mark_flow(struct worker *w, uint32_t port, const struct mr_addr *f
 /* The same, and what still has none is dropped. Stale ids do nothing. */
 void mr__pass_release_flow(struct worker *w, mr_flow_id id);
 void mr__pass_discard_flow(struct worker *w, const struct command *c);
+/* Other bounds for what it holds. */
+void mr__pass_bound_flow(struct worker *w, const struct command *c);
 /* The port is gone: so is what was held for it. */
 void mr__pass_forget_port(struct worker *w, uint32_t port);
 

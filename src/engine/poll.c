@@ -31,7 +31,8 @@ static int on_miss(struct mr *mr, uint32_t index, const struct worker_event *in,
     struct told_flow *told =
         &mr->flows[(size_t)index * mr->flows_per_worker + mr__hold_id_index(flow)];
 
-    *told = (struct told_flow){.expires_ns = in->u.miss.expires_ns,
+    *told = (struct told_flow){.since_ns = in->u.miss.since_ns,
+                               .expires_ns = in->u.miss.expires_ns,
                                .generation = (uint32_t)(flow >> 32)};
     if (is_known(mr, in->port, &in->u.miss.from)) {
         (void)mr_flow_release(mr, flow);
@@ -179,6 +180,7 @@ static unsigned settle(struct mr *mr, struct mr_event *events, unsigned max)
     }
     mr__port_run(mr, in_force);
     free_injected(mr, in_force);
+    mr__blocked_run(mr, in_force);
     return n;
 }
 

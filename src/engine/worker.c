@@ -236,6 +236,15 @@ static void set_link(struct worker *w, const struct link *link)
     mr__pass_mark_flow(w, link->port, &link->from);
 }
 
+/* What is kept already keeps its time. */
+static void set_hold(struct worker *w, const struct command *c)
+{
+    w->hold.limits.datagrams = c->u.hold.datagrams;
+    w->hold.limits.bytes = c->u.hold.bytes;
+    w->hold.limits.time_ns = c->u.hold.time_ns;
+    w->hold.limits.events_per_s = c->u.hold.events_per_s;
+}
+
 static void apply(struct worker *w, const struct command *c)
 {
     switch ((enum command_type)c->type) {
@@ -282,6 +291,15 @@ static void apply(struct worker *w, const struct command *c)
     case COMMAND_INJECT:
         if (source_of(w, c->port))
             mr__pass_inject(w, c);
+        break;
+    case COMMAND_BLOCKED:
+        w->plane.blocked = c->u.nets;
+        break;
+    case COMMAND_HOLD:
+        set_hold(w, c);
+        break;
+    case COMMAND_FLOW_HOLD:
+        mr__pass_bound_flow(w, c);
         break;
     }
 }
@@ -404,13 +422,13 @@ uint64_t mr__worker_timeout_ns(const struct worker *w, uint64_t now_ns)
 {
     /* A virtual clock moves without waking us. */
     const uint64_t virtual_ns = 5000000;
-    const struct hold_flow *oldest = mr__hold_oldest(&w->hold);
+    const struct hold_flow *due = mr__hold_due(&w->hold);
     uint64_t timeout_ns = UINT64_MAX;
 
     if (mr__ring_count(&w->commands) > 0 || w->barrier || barrier_wanted(w))
         return 0;
-    if (oldest)
-        timeout_ns = oldest->until_ns > now_ns ? oldest->until_ns - now_ns : 0;
+    if (due)
+        timeout_ns = due->until_ns > now_ns ? due->until_ns - now_ns : 0;
     if (w->config.is_clock_virtual && w->is_threaded && timeout_ns > virtual_ns)
         timeout_ns = virtual_ns;
     return timeout_ns;

@@ -297,6 +297,88 @@ TEST(a_flow_holds_no_more_than_its_share)
     game_close(g);
 }
 
+TEST(a_flow_may_hold_more_or_less_than_others)
+{
+    struct game *g = game_open(rig_virtual_options());
+    struct mr_addr other = rig_addr("203.0.113.6:4000");
+    mr_flow_id flow;
+
+    inject(g, 0, &g->stranger, "x");
+    flow = rig_event(&g->rig, MR_EVENT_MISS, 0)->u.miss.flow;
+    CHECK_EQ(mr_flow_hold(g->rig.mr, flow, 2, 0, 0), 0);
+    rig_settle(&g->rig);
+    for (unsigned i = 0; i < 3; i++)
+        inject(g, 0, &g->stranger, "x");
+    CHECK_EQ(rig_stats(&g->rig).held, 2);
+    CHECK_EQ(verdicts(g, MR_VERDICT_HOLD_FULL), 2);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, flow, 100, 5, 0), 0);
+    rig_settle(&g->rig);
+    for (unsigned i = 0; i < 4; i++)
+        inject(g, 0, &g->stranger, "x");
+    CHECK_EQ(rig_stats(&g->rig).held, 5);
+    for (unsigned i = 0; i < 9; i++)
+        inject(g, 0, &other, "x");
+    CHECK_EQ(rig_stats(&g->rig).held, 5 + 8);
+    game_close(g);
+}
+
+TEST(a_flow_may_wait_longer_or_shorter_than_others)
+{
+    struct game *g = game_open(rig_virtual_options());
+    struct mr_addr other = rig_addr("203.0.113.6:4000");
+    mr_flow_id longer, shorter;
+
+    inject(g, 0, &g->stranger, "x");
+    inject(g, 0, &other, "x");
+    longer = rig_event(&g->rig, MR_EVENT_MISS, 0)->u.miss.flow;
+    shorter = rig_event(&g->rig, MR_EVENT_MISS, 1)->u.miss.flow;
+    CHECK_EQ(mr_flow_hold(g->rig.mr, longer, 0, 0, 10 * second), 0);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, shorter, 0, 0, second), 0);
+    rig_settle(&g->rig);
+    rig_now_ns += second - 1;
+    rig_poll(&g->rig);
+    CHECK_EQ(rig_stats(&g->rig).held, 2);
+    CHECK_LE(mr_timeout_ms(g->rig.mr), 1);
+    rig_now_ns += 1;
+    rig_poll(&g->rig);
+    CHECK_EQ(verdicts(g, MR_VERDICT_HOLD_EXPIRED), 1);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, shorter, 1, 0, 0), -ENOENT);
+    rig_now_ns += 8 * second;
+    rig_poll(&g->rig);
+    CHECK_EQ(rig_stats(&g->rig).held, 1);
+    CHECK_EQ(mr_flow_release(g->rig.mr, longer), 0);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, longer, 1, 0, 0), -ENOENT);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, longer, 1, 0, UINT64_MAX), -EINVAL);
+    game_close(g);
+}
+
+TEST(bounds_of_all_that_come_change_while_traffic_flows)
+{
+    struct game *g = game_open(rig_virtual_options());
+    struct mr_addr other = rig_addr("203.0.113.6:4000");
+    struct mr_hold_options hold = {
+        .datagrams = 2, .bytes = 2, .time_ns = second, .events_per_s = 10000};
+
+    inject(g, 0, &g->stranger, "long");
+    CHECK_EQ(mr_set_hold(g->rig.mr, &hold), 0);
+    rig_settle(&g->rig);
+    inject(g, 0, &g->stranger, "long"); /* one that is held keeps its bounds */
+    CHECK_EQ(rig_stats(&g->rig).held, 2);
+    inject(g, 0, &other, "x");
+    inject(g, 0, &other, "xx");
+    CHECK_EQ(verdicts(g, MR_VERDICT_HOLD_FULL), 1);
+    rig_now_ns += second;
+    rig_poll(&g->rig);
+    CHECK_EQ(verdicts(g, MR_VERDICT_HOLD_EXPIRED), 1);
+    CHECK_EQ(rig_stats(&g->rig).held, 2);
+    hold.time_ns = 0;
+    CHECK_EQ(mr_set_hold(g->rig.mr, &hold), -EINVAL);
+    hold.time_ns = 1;
+    hold.events_per_s = 0;
+    CHECK_EQ(mr_set_hold(g->rig.mr, &hold), -EINVAL);
+    game_close(g);
+}
+
 TEST(our_own_sockets_are_never_asked_about)
 {
     struct game *g = game_open(rig_virtual_options());
@@ -481,6 +563,9 @@ TEST_MAIN(TEST_CASE(the_first_of_a_flow_asks_and_later_ones_wait_in_silence),
           TEST_CASE(what_waits_too_long_is_given_up),
           TEST_CASE(a_flow_that_was_given_up_before_it_was_told_is_not_asked_about),
           TEST_CASE(a_flow_holds_no_more_than_its_share),
+          TEST_CASE(a_flow_may_hold_more_or_less_than_others),
+          TEST_CASE(a_flow_may_wait_longer_or_shorter_than_others),
+          TEST_CASE(bounds_of_all_that_come_change_while_traffic_flows),
           TEST_CASE(our_own_sockets_are_never_asked_about),
           TEST_CASE(strangers_above_the_budget_cost_no_event),
           TEST_CASE(events_that_nobody_reads_are_counted_and_cost_only_their_datagrams),

@@ -106,6 +106,50 @@ TEST(a_flow_is_bounded_by_datagrams_and_by_bytes)
     pool_close(p);
 }
 
+TEST(a_flow_may_have_bounds_of_its_own)
+{
+    struct pool *p = pool_open(limits_of(4, 1 << 16));
+    struct hold_flow *f = open_flow(p, 1), *other = open_flow(p, 2);
+    uint8_t data[200] = {0};
+
+    mr__hold_bound(&p->hold, f, 2, 0, 0);
+    CHECK_EQ(mr__hold_keep(&p->hold, f, data, 1), 0);
+    CHECK_EQ(mr__hold_keep(&p->hold, f, data, 1), 0);
+    CHECK_EQ(mr__hold_keep(&p->hold, f, data, 1), -ENOSPC);
+    mr__hold_bound(&p->hold, f, 4, 100, 0);
+    CHECK_EQ(mr__hold_keep(&p->hold, f, data, 99), -ENOSPC);
+    CHECK_EQ(mr__hold_keep(&p->hold, f, data, 98), 0);
+    CHECK_EQ(mr__hold_keep(&p->hold, other, data, 200), 0);
+    pool_close(p);
+}
+
+TEST(the_flow_that_is_due_first_is_found_whatever_times_flows_have)
+{
+    enum { FLOWS = 32, STEPS = 20000 };
+    struct pool *p = pool_open(limits_of(FLOWS, 1 << 14));
+
+    for (unsigned step = 0; step < STEPS; step++) {
+        uint32_t k = (uint32_t)test_random_below(100);
+        struct hold_flow *f = find(p, k);
+        uint64_t least = UINT64_MAX;
+
+        if (!f) {
+            (void)open_flow(p, k);
+        } else if (f->state == HOLD_QUIET || test_random_below(4) == 0) {
+            mr__hold_close(&p->hold, f);
+        } else if (test_random_below(4) == 0) {
+            mr__hold_silence(&p->hold, f, 1, MR_VERDICT_MUTED);
+        } else {
+            mr__hold_bound(&p->hold, f, 0, 0, 1 + test_random_below(1000));
+        }
+        for (f = mr__hold_oldest(&p->hold); f; f = mr__hold_after(&p->hold, f))
+            least = f->until_ns < least ? f->until_ns : least;
+        f = mr__hold_due(&p->hold);
+        REQUIRE_EQ(f ? f->until_ns : UINT64_MAX, least);
+    }
+    pool_close(p);
+}
+
 TEST(the_pool_is_bounded_and_gets_all_of_it_back)
 {
     struct pool *p = pool_open(limits_of(64, 8192)); /* 32 blocks */
@@ -253,6 +297,8 @@ TEST(a_tray_gives_whole_pieces_and_takes_them_back_in_order)
 
 TEST_MAIN(TEST_CASE(datagrams_of_every_size_come_back_in_order),
           TEST_CASE(a_flow_is_bounded_by_datagrams_and_by_bytes),
+          TEST_CASE(a_flow_may_have_bounds_of_its_own),
+          TEST_CASE(the_flow_that_is_due_first_is_found_whatever_times_flows_have),
           TEST_CASE(the_pool_is_bounded_and_gets_all_of_it_back),
           TEST_CASE(an_id_names_one_pending_flow_only),
           TEST_CASE(quiet_flows_give_way_and_pending_ones_do_not),

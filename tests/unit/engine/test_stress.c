@@ -85,6 +85,8 @@ static void answer(struct world *w)
             CHECK_LT(e->u.ended.port, PORTS);
         } else if (e->type == MR_EVENT_MISS) {
             w->flows.asked++;
+            if (test_random_below(4) == 0)
+                (void)mr_flow_hold(w->rig.mr, e->u.miss.flow, 3, 0, test_random_below(20000000));
             if (test_random_below(2))
                 (void)mr_flow_release(w->rig.mr, e->u.miss.flow);
             else if (test_random_below(8))
@@ -109,13 +111,24 @@ static void create(struct world *w, uint32_t port)
     (void)!mr_relay_create(w->rig.mr, &spec, &w->relays[port]);
 }
 
+/* All senders are on loopback: now and then they are strangers that nobody wants. */
+static void block(struct world *w)
+{
+    uint32_t first = INADDR_LOOPBACK - (uint32_t)test_random_below(3);
+    struct mr_range4 ranges[] = {{0, 5, 1}, {first, first + 1, 2}};
+    struct mr_nets nets = {.v4 = ranges, .n4 = 2};
+
+    CHECK_EQ(mr_set_blocked(w->rig.mr, test_random_below(3) ? NULL : &nets), 0);
+}
+
 static void change_something(struct world *w)
 {
     uint32_t port = (uint32_t)test_random_below(PORTS);
     mr_relay_id a = w->relays[port], b = w->relays[test_random_below(PORTS)];
     struct mr_relay_info info;
+    struct mr_hold_options hold;
 
-    switch (test_random_below(12)) {
+    switch (test_random_below(14)) {
     case 0:
     case 1:
     case 2:
@@ -148,6 +161,16 @@ static void change_something(struct world *w)
         break;
     case 11:
         (void)!mr_inject(w->rig.mr, port, &w->peers[0].addr, "x", 1);
+        break;
+    case 12:
+        block(w);
+        break;
+    case 13:
+        hold = (struct mr_hold_options){.datagrams = (uint32_t)test_random_below(9),
+                                        .bytes = 1000,
+                                        .time_ns = 1 + test_random_below(50000000),
+                                        .events_per_s = 10000};
+        CHECK_EQ(mr_set_hold(w->rig.mr, &hold), 0);
         break;
     }
 }
