@@ -1,0 +1,266 @@
+-- SPDX-License-Identifier: MIT
+-- What policies cost while games run, over a real daemon: strangers who are admitted, and what a pair
+-- notices of hooks that hang. Run it by `scripts/bench policies [PART...]`:
+-- hooks, strangers or latency, all of them without a name; `--quick` shows only that they run. Figures
+-- and how to read them are in bench/README.md. Start reading at the table `parts`.
+local root = os.getenv "MR_SOURCE_DIR" or "."
+package.path = root .. "/tests/e2e/?.lua;" .. package.path
+
+local ffi = require "ffi"
+local uv = require "luv"
+local daemon = require "daemon"
+local loop = require "loop"
+local player = require "player"
+local tcp = require "tcp"
+local udp = require "udp"
+
+local bin = os.getenv "MR_BINARY_DIR" or "build/release"
+local is_quick = false
+
+local function say(...) io.write(string.format(...), "\n") io.flush() end
+
+-- ---- figures ------------------------------------------------------------------------------------
+
+local function percentile(sorted, p)
+  return sorted[math.max(1, math.ceil(#sorted * p))] or 0 / 0
+end
+
+-- CPU time of the control thread, which is the process's first: seconds.
+local function control_cpu(server)
+  local text = daemon.read(string.format("/proc/%d/task/%d/schedstat", server.pid, server.pid))
+  return tonumber(text:match "^%d+") / 1e9
+end
+
+-- The histogram of the control loop's turns as { [bound] = count }.
+local function turns(server)
+  local found = {}
+  for _, sample in ipairs(server:metrics().samples) do
+    if sample.name == "moonrelay_control_stall_seconds_bucket" then
+      found[#found + 1] = { bound = sample.labels.le, count = sample.value }
+    end
+  end
+  return found
+end
+
+-- The bound of the longest turn between two looks, as text.
+local function longest_turn(before, after)
+  local all = after[#after].count - before[#before].count
+  for i, bucket in ipairs(after) do
+    if bucket.count - before[i].count == all then
+      return bucket.bound == "+Inf" and "more than " .. after[i - 1].bound * 1000 .. " ms"
+        or "at most " .. bucket.bound * 1000 .. " ms"
+    end
+  end
+end
+
+local function settings(ports)
+  return { udp_relay_ports = "0+" .. ports - 1, udp_relay_timeout = "1h",
+    dynamic_per_address = "65536", dynamic_per_target = "65536", dynamic_share = "100", udp_buffer = "64kb" }
+end
+
+local OPEN_DOOR = [[
+local n = 0
+return {
+  drop = function(ev) return {} end,
+  create = function(ev) n = n + 1 end,
+}]]
+
+-- ---- parts --------------------------------------------------------------------------------------
+
+local function hooks()
+  assert(os.execute(bin .. "/bench/bench_hook " .. (is_quick and 1000 or 200000)) == 0, "bench_hook failed")
+end
+
+local function strangers()
+  local rate, seconds = 100, is_quick and 1 or 20
+  daemon.with({ set = settings(rate * seconds + 64), files = { ["open.lua"] = OPEN_DOOR },
+    control_pair = false, config = [[return { policies = { "./open.lua", "dynamic" } }]] }, function(server)
+    local host = player.join(server)
+    local knock = player.relay(player.join(server), host).host_port
+    local took, began, cpu, before = {}, uv.hrtime(), control_cpu(server), turns(server)
+    for i = 1, rate * seconds do
+      local stranger = udp.open("127.80.1." .. i % 200 + 1)
+      loop.try(function() return uv.hrtime() - began >= (i - 1) / rate * 1e9 end)
+      local from = uv.hrtime()
+      stranger:send("hello " .. i, server.command.ip, knock)
+      host.udp:expect("hello " .. i)
+      took[i] = (uv.hrtime() - from) / 1e6
+      stranger:close()
+      loop.keep(stranger)
+    end
+    local share = (control_cpu(server) - cpu) / ((uv.hrtime() - began) / 1e9)
+    local page = server:metrics()
+    assert(page:value("noray_relay_count") == rate * seconds + 2)
+    table.sort(took)
+    say("%d strangers, %d a second: control thread %.2f %% of a core, %.0f us each", #took, rate, share * 100,
+      share / rate * 1e6)
+    say("first datagram at the host: median %.2f ms, 99 %% %.2f ms, most %.2f ms; longest turn %s",
+      percentile(took, 0.5), percentile(took, 0.99), took[#took], longest_turn(before, turns(server)))
+  end)
+end
+
+local HANG = [[
+local function recurse(n) return 1 + recurse(n + 1) end
+local hang = {
+  loop = function() while true do end end,
+  pcall = function() while true do pcall(function() while true do end end) end end,
+  coroutine = function() while true do coroutine.wrap(function() while true do end end)() end end,
+  index = function() return setmetatable({}, { __index = function() while true do end end }).x end,
+  pattern = function() return ("."):rep(4096):find("^(.-)%.(.-)%.(.+)=$") end,
+  memory = function() local s = "x" while true do s = s .. s end end,
+  rep = function() return ("x"):rep(2 ^ 30) end,
+  recursion = function() return recurse(1) end,
+}
+return { register = function(ev)
+  if not ev.meta.how then return end
+  if hang[ev.meta.how] then hang[ev.meta.how]() end
+  return false, "done"
+end }]]
+
+-- A pair whose datagrams a process of its own times; probe.stop() gives { { at, took } ... } in ns.
+local function start_probe(server)
+  local pair = player.pair(server)
+  for _, one in ipairs { pair.client, pair.host } do one.udp.handle:recv_stop() end
+  local path = server.dir .. "/samples"
+  local out, pipe = assert(uv.fs_open(path, "w", 420)), uv.new_pipe(false)
+  local ended
+  local handle, pid = uv.spawn(bin .. "/bench/pair_probe", { args = { tostring(pair.host_port) },
+    stdio = { pipe, out, 2, pair.client.udp.handle:fileno(), pair.host.udp.handle:fileno() } },
+    function(code) ended = code end)
+  assert(handle, pid)
+  uv.fs_close(out)
+  return { stop = function()
+    pipe:close()
+    loop.wait(function() return ended end, "the probe's end")
+    handle:close()
+    loop.turn()
+    assert(ended == 0, "the probe has failed")
+    local text = daemon.read(path)
+    local raw, list = ffi.cast("const uint64_t *", text), {}
+    for i = 0, #text / 16 - 1 do
+      list[i + 1] = { at = tonumber(raw[2 * i]), took = tonumber(raw[2 * i + 1]) }
+    end
+    return list
+  end }
+end
+
+-- What is done to the server while a pair plays. Each gives what there was of it.
+local function hang_by(how, commands)
+  return function(server, seconds)
+    local clients, answers = {}, 0
+    for i = 1, commands do
+      clients[i] = assert(tcp.connect(server.command.ip, server.command.port))
+      clients[i]:send("register-host how=" .. how .. "\n")
+    end
+    local ends = loop.now() + seconds
+    loop.try(function()
+      for _, client in ipairs(clients) do
+        if client:take_line() then
+          answers = answers + 1
+          client:send("register-host how=" .. how .. "\n")
+        end
+      end
+      return loop.now() >= ends
+    end, seconds + 5)
+    for _, client in ipairs(clients) do
+      client:line() -- what is still under way belongs to this phase
+      client:close()
+      loop.keep(client)
+    end
+    return string.format("%.0f hooks/s", answers / seconds)
+  end
+end
+
+local function nothing(_, seconds)
+  loop.try(function() return false end, seconds)
+  return ""
+end
+
+local DISTURBANCES = {
+  { "a hook that returns at once", hang_by("nothing", 4) },
+  { "endless loop", hang_by("loop", 4) },
+  { "the same inside pcall", hang_by("pcall", 4) },
+  { "in a coroutine", hang_by("coroutine", 4) },
+  { "in `__index`", hang_by("index", 4) },
+  { "a pattern that backtracks", hang_by("pattern", 4) },
+  { "a string without end", hang_by("memory", 4) },
+  { "a string of 1 GB", hang_by("rep", 4) },
+  { "endless recursion", hang_by("recursion", 4) },
+}
+
+-- Quiet and disturbed phases in turn, so that what the machine does besides concerns both.
+local function measure_phases(server, rounds, seconds)
+  local probe, phases = start_probe(server), {}
+  local function phase(name, run)
+    local from = uv.hrtime()
+    local what = run(server, seconds)
+    phases[#phases + 1] = { name = name, what = what, from = from, to = uv.hrtime() }
+  end
+  for _ = 1, rounds do
+    for _, disturbance in ipairs(DISTURBANCES) do
+      phase(#phases == 0 and "nothing, before" or "nothing, between", nothing)
+      phase(disturbance[1], disturbance[2])
+    end
+  end
+  phase("nothing, after", nothing)
+  return phases, probe.stop()
+end
+
+-- By name, in the order of appearance: { name, what, took = sorted list, lost }.
+local function gather(phases, samples)
+  local rows, by_name, at = {}, {}, 1
+  for _, phase in ipairs(phases) do
+    local row = by_name[phase.name]
+    if not row then
+      row = { name = phase.name, what = phase.what, took = {}, lost = 0 }
+      by_name[phase.name], rows[#rows + 1] = row, row
+    end
+    while samples[at] and samples[at].at < phase.to do
+      local took = samples[at].took
+      if samples[at].at >= phase.from then
+        if took > 1e18 then row.lost = row.lost + 1 else row.took[#row.took + 1] = took / 1000 end
+      end
+      at = at + 1
+    end
+  end
+  for _, row in ipairs(rows) do table.sort(row.took) end
+  return rows, by_name["nothing, between"]
+end
+
+local function latency()
+  local rounds, seconds = is_quick and 1 or 3, is_quick and 0.1 or 4
+  daemon.with({ set = { udp_relay_ports = "0+15" }, control_pair = false,
+    files = { ["hang.lua"] = HANG }, config = [[return { policies = { "./hang.lua", "dynamic" } }]],
+    allow_log = { "hang" } }, function(server)
+    local phases, samples = measure_phases(server, rounds, seconds)
+    local rows, quiet = gather(phases, samples)
+    say("| meanwhile | | datagrams | lost | median | 99 %% | 99.9 %% | most | median/quiet | 99 %%/quiet |")
+    say("|---|---|---|---|---|---|---|---|---|---|")
+    for _, row in ipairs(rows) do
+      local half, late = percentile(row.took, 0.5), percentile(row.took, 0.99)
+      say("| %s | %s | %d | %d | %.0f us | %.0f us | %.0f us | %.0f us | %.2f | %.2f |", row.name, row.what,
+        #row.took, row.lost, half, late, percentile(row.took, 0.999), row.took[#row.took] or 0 / 0,
+        half / percentile(quiet.took, 0.5), late / percentile(quiet.took, 0.99))
+    end
+  end)
+end
+
+local parts = { { "hooks", hooks }, { "strangers", strangers }, { "latency", latency } }
+
+local wanted = {}
+for _, word in ipairs(arg) do
+  if word == "--quick" then is_quick = true else wanted[word] = true end
+end
+local all = next(wanted) == nil
+for _, part in ipairs(parts) do
+  if all or wanted[part[1]] then
+    say("%s== %s (load average %s)", part == parts[1] and "" or "\n", part[1],
+      daemon.read("/proc/loadavg"):match "^%S+")
+    part[2]()
+    wanted[part[1]] = nil
+  end
+end
+if next(wanted) then
+  io.stderr:write("policies: no part '" .. next(wanted) .. "'; there are hooks, strangers, latency\n")
+  os.exit(2)
+end
