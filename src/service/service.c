@@ -195,7 +195,8 @@ int mr__service_create(struct service **out, const struct service_options *opts,
     s->next_ping_ns = now_ns;
     init_lists(s);
     mr__pool_init(&s->pool);
-    s->stores = mr__stores_create();
+    s->out.random(s->out.user, &s->key, sizeof s->key);
+    s->stores = mr__stores_create(&s->key);
     int rc = s->stores ? init_tables(s) : -ENOMEM;
     if (rc == 0) {
         rc = read_settings(s);
@@ -204,7 +205,6 @@ int mr__service_create(struct service **out, const struct service_options *opts,
         mr__service_destroy(s);
         return rc;
     }
-    s->out.random(s->out.user, &s->key, sizeof s->key);
     mr_set_miss_events(s->mr, 0);
     *out = s;
     return 0;
@@ -344,6 +344,8 @@ uint64_t mr__service_deadline(const struct service *s)
         uint64_t decider = s->hooks->deadline(s->hooks->self);
         due = decider < due ? decider : due;
     }
+    uint64_t stores = mr__stores_deadline(s->stores);
+    due = stores < due ? stores : due;
     return due;
 }
 

@@ -9,7 +9,6 @@
 #include "service/store.h"
 
 #include "base/alloc.h"
-#include "io/machine.h"
 #include "service/due.h"
 #include "service/hash.h"
 #include "service/table.h"
@@ -194,13 +193,12 @@ static int add(struct shelf *shelf, struct str key, size_t text_n, uint64_t due_
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-struct stores *mr__stores_create(void)
+struct stores *mr__stores_create(const struct table_key *key)
 {
     struct stores *s = mr__alloc(1, sizeof *s);
 
-    if (s && mr__machine_random(&s->key, sizeof s->key) < 0) {
-        mr__free(s);
-        return NULL;
+    if (s) {
+        s->key = *key;
     }
     return s;
 }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct stores;
+struct table_key;
 struct store;
 struct limiter;
 
@@ -36,8 +37,8 @@ struct store_value {
     struct str text; /* borrowed: valid until the store is next written */
 };
 
-/* NULL: out of memory. */
-struct stores *mr__stores_create(void);
+/* key: random, of the tables of keys, which players choose. NULL: out of memory. */
+struct stores *mr__stores_create(const struct table_key *key);
 void mr__stores_destroy(struct stores *s); /* accepts NULL */
 
 /* max: 1 to MR_STORE_ENTRIES_MAX (else -EINVAL); ttl_ns 0: for ever. -ENOSPC above MR_STORES_MAX,

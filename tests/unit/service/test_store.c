@@ -4,6 +4,7 @@
  * number.
  */
 #include "base/alloc.h"
+#include "service/hash.h"
 #include "service/store.h"
 #include "test.h"
 
@@ -14,6 +15,8 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 #define MS_NS     ((uint64_t)1000000)
+
+static const struct table_key hash_key = {{1, 2, 3, 4}};
 
 static struct str text(const char *s)
 {
@@ -48,7 +51,7 @@ static struct limiter *limiter(struct stores *all, double rate, double burst, ui
 
 static struct stores *created(void)
 {
-    struct stores *all = mr__stores_create();
+    struct stores *all = mr__stores_create(&hash_key);
 
     REQUIRE(all != NULL);
     return all;
@@ -517,7 +520,7 @@ static int all_kinds(struct stores **all)
     uint64_t wait;
     double sum;
 
-    *all = mr__stores_create();
+    *all = mr__stores_create(&hash_key);
     int rc = *all ? mr__stores_open(*all, text("p"), text("s"), 10, 0, &s) : -ENOMEM;
     rc = rc < 0 ? rc : set(s, "a", string("text"), 1);
     rc = rc < 0 ? rc : set(s, "a", string("longer text"), 1);
