@@ -8,6 +8,8 @@
 #include "control/control.h"
 
 #include "base/alloc.h"
+#include "control/fetch.h"
+#include "control/file.h"
 #include "control/http.h"
 #include "control/registrar.h"
 #include "control/tcp.h"
@@ -50,7 +52,10 @@ struct control {
     uv_timer_t timer;
     uv_poll_t engine;
     struct control_options opts;
-    struct service *service; /* NULL until started */
+    struct service *service; /* NULL until attached */
+    bool is_started;         /* the listeners let in */
+    struct fetch *fetch;
+    struct files *files;
     struct tcp *tcp;
     struct registrar *registrar;
     struct http *http;
@@ -125,6 +130,40 @@ struct service_out mr__control_out(struct control *c)
                                 .pause = out_pause,
                                 .reply = out_reply,
                                 .random = out_random};
+}
+
+/* ---- what policies ask of the world ------------------------------------------------------ */
+
+/* Two kinds of jobs have one kind of name: the lowest bit tells. */
+static host_job host_http(void *user, const struct host_http_request *req,
+                          void (*done)(void *arg, const struct host_http_response *r), void *arg)
+{
+    uint64_t id = mr__fetch_start(((struct control *)user)->fetch, req, done, arg);
+
+    return id ? id << 1 | 1 : 0;
+}
+
+static host_job host_read(void *user, struct str folder, struct str path, size_t max_bytes,
+                          void (*done)(void *arg, const struct host_file *f), void *arg)
+{
+    return mr__file_start(((struct control *)user)->files, folder, path, max_bytes, done, arg) << 1;
+}
+
+static void host_cancel(void *user, host_job job)
+{
+    struct control *c = user;
+
+    if (job & 1) {
+        mr__fetch_cancel(c->fetch, job >> 1);
+    } else {
+        mr__file_cancel(c->files, job >> 1);
+    }
+}
+
+struct script_host mr__control_host(struct control *c)
+{
+    return (struct script_host){
+        .user = c, .http = host_http, .read = host_read, .cancel = host_cancel};
 }
 
 /* ---- the service's way in ---------------------------------------------------------------- */
@@ -255,7 +294,9 @@ static void settle(struct control *c)
     if (!c->service || c->phase == STOPPED) {
         return;
     }
-    mr__tcp_settle(c->tcp);
+    if (c->is_started) {
+        mr__tcp_settle(c->tcp);
+    }
     if (c->phase != RUNS) {
         go_on_stopping(c, now_ns());
     }
@@ -301,10 +342,10 @@ static void on_wake(uv_async_t *wake)
         c->hangups_seen = hangups;
         c->opts.on_hangup(c->opts.user);
     }
-    if (stops > 0 && c->phase == RUNS && c->service) {
+    if (stops > 0 && c->phase == RUNS && c->is_started) {
         begin_stop(c);
     }
-    if (stops > 1 || (stops > 0 && !c->service)) {
+    if (stops > 1 || (stops > 0 && !c->is_started)) {
         c->phase = STOPPED;
         uv_stop(&c->loop);
     }
@@ -381,9 +422,19 @@ void mr__control_metrics(void *user, struct metrics *m)
 
 /* ---- life -------------------------------------------------------------------------------- */
 
+static void init_handles(struct control *c)
+{
+    uv_prepare_init(&c->loop, &c->before_sleep);
+    uv_check_init(&c->loop, &c->after_sleep);
+    uv_timer_init(&c->loop, &c->timer);
+    c->wake.data = c->engine.data = c;
+    c->before_sleep.data = c->after_sleep.data = c->timer.data = c;
+}
+
 int mr__control_create(struct control **out, const struct control_options *opts)
 {
     struct control *c = mr__alloc(1, sizeof *c);
+    struct fetch_options fetch = {.roots = opts->roots};
     int rc;
 
     if (!c) {
@@ -402,16 +453,20 @@ int mr__control_create(struct control **out, const struct control_options *opts)
     if (rc < 0) {
         goto close_loop;
     }
-    c->wake.data = c;
     rc = uv_poll_init(&c->loop, &c->engine, mr_fd(opts->mr));
     if (rc < 0) {
         goto close_wake;
     }
-    c->engine.data = c;
-    uv_prepare_init(&c->loop, &c->before_sleep);
-    uv_check_init(&c->loop, &c->after_sleep);
-    uv_timer_init(&c->loop, &c->timer);
-    c->before_sleep.data = c->after_sleep.data = c->timer.data = c;
+    init_handles(c);
+    fetch.loop = &c->loop;
+    rc = mr__fetch_create(&c->fetch, &fetch);
+    if (rc == 0) {
+        rc = mr__file_create(&c->files, &c->loop, MR_FILE_BEST);
+    }
+    if (rc < 0) {
+        mr__control_destroy(c);
+        return rc;
+    }
     *out = c;
     return 0;
 
@@ -498,27 +553,40 @@ int mr__control_bind(struct control *c, struct control_endpoints *endpoints, con
     return 0;
 }
 
-int mr__control_start(struct control *c, struct service *service)
+int mr__control_attach(struct control *c, struct service *service)
+{
+    int rc = uv_poll_start(&c->engine, UV_READABLE, on_engine);
+
+    if (rc == 0) {
+        c->service = service;
+        uv_prepare_start(&c->before_sleep, on_before_sleep);
+        uv_check_start(&c->after_sleep, on_after_sleep);
+    }
+    return rc;
+}
+
+int mr__control_start(struct control *c)
 {
     int rc;
 
-    assert(c->tcp && c->registrar && c->http);
-    c->service = service;
-    rc = uv_poll_start(&c->engine, UV_READABLE, on_engine);
-    if (rc == 0) {
-        rc = mr__tcp_start(c->tcp);
-    }
+    assert(c->service && c->tcp && c->registrar && c->http);
+    rc = mr__tcp_start(c->tcp);
     if (rc == 0) {
         rc = mr__registrar_start(c->registrar);
     }
     if (rc == 0) {
         rc = mr__http_start(c->http);
     }
-    if (rc == 0) {
-        uv_prepare_start(&c->before_sleep, on_before_sleep);
-        uv_check_start(&c->after_sleep, on_after_sleep);
-    }
+    c->is_started = rc == 0;
     return rc;
+}
+
+void mr__control_close(struct control *c)
+{
+    if (c) {
+        c->phase = STOPPED;
+        close_all(c);
+    }
 }
 
 void mr__control_destroy(struct control *c)
@@ -528,8 +596,9 @@ void mr__control_destroy(struct control *c)
     if (!c) {
         return;
     }
-    c->phase = STOPPED;
-    close_all(c);
+    mr__control_close(c);
+    mr__fetch_destroy(c->fetch);
+    mr__file_destroy(c->files);
     uv_close((uv_handle_t *)&c->wake, NULL);
     uv_close((uv_handle_t *)&c->engine, NULL);
     uv_close((uv_handle_t *)&c->before_sleep, NULL);

@@ -7,7 +7,7 @@
  *      tcp.c  registrar.c  http.c  engine (mr_fd)        threads, signals
  *          \      |         |      /                          |
  *           +---- control.c (loop, clock) <--- mr__control_signal()
- *                     |  ^
+ *                     |  ^   +-- fetch.c  file.c: what policies ask of the world
  *      mr__service_*()|  | struct service_out
  *                  service
  *
@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "core/address.h"
 #include "engine/moonrelay.h"
+#include "service/host.h"
 #include "service/service.h"
 #include "service/settings.h"
 
@@ -31,15 +32,24 @@ struct control_options {
     const struct settings_values *settings; /* outlives it */
     struct log *log;                        /* outlives it */
     struct mr *mr;                          /* outlives it */
+    const char *roots; /* PEM file of whom TLS trusts; NULL: the system's; copied */
     void *user;
     void (*on_hangup)(void *user);
 };
 
-/* The loop and the engine's adapter; nothing is open yet. */
+/* The loop, the engine's adapter and the way out for policies; nothing is open yet. */
 int mr__control_create(struct control **out, const struct control_options *opts);
 
-/* Closes what is open, whatever state it is in, and frees it. Accepts NULL. The service must not be
- * called by anybody meanwhile; destroy it afterwards. */
+/* From now on the loop carries the engine's events and the time to the service. */
+int mr__control_attach(struct control *c, struct service *service);
+
+/* What policies ask of the world: HTTP and files, on this loop. Ends with the control. */
+struct script_host mr__control_host(struct control *c);
+
+/* Closes the listeners: from now on the service is called no more, and may be destroyed; then the
+ * policies, whose requests need the loop until then. Accepts NULL. */
+void mr__control_close(struct control *c);
+/* Closes what is open, whatever state it is in, and frees it. Accepts NULL. */
 void mr__control_destroy(struct control *c);
 
 /* What a service made for this control is given. */
@@ -57,8 +67,8 @@ struct control_endpoints {
  * ("socket_port", ...) and nothing is open. */
 int mr__control_bind(struct control *c, struct control_endpoints *endpoints, const char **failed);
 
-/* Lets them in: from now on the service is called. */
-int mr__control_start(struct control *c, struct service *service);
+/* Lets them in, once a service is attached. */
+int mr__control_start(struct control *c);
 
 /* ---- the loop */
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a person asks for without a server running: check, settings, version. One thread.
+ * What a person asks for without a server running: settings, version. One thread.
  */
 #include "engine/moonrelay.h"
-#include "script/policies.h"
 #include "server/moonrelay/server.h"
 #include "server/startup.h"
 #include "service/settings.h"
@@ -13,29 +12,6 @@
 #include <microhttpd.h>
 #include <string.h>
 #include <uv.h>
-
-static void print_warning(void *user, const char *text)
-{
-    if (user) {
-        fprintf(user, "warning: %s\n", text);
-    }
-}
-
-int mr_server_check(const struct mr_server_options *opts, FILE *out, struct mr_server_error *err)
-{
-    struct startup start;
-    struct policies *policies = NULL;
-    int rc = mr__startup_read(&start, opts, err);
-
-    if (rc < 0) {
-        return -EINVAL;
-    }
-    mr__startup_each_warning(&start, print_warning, out);
-    rc = mr__startup_load_policies(&policies, &start, opts, NULL, err);
-    mr__policies_destroy(policies);
-    mr__startup_deinit(&start);
-    return rc < 0 ? -EINVAL : 0;
-}
 
 static void print_row(FILE *out, const struct settings *s, size_t i)
 {
@@ -66,6 +42,7 @@ static void print_one(FILE *out, const struct settings *s, size_t i)
 int mr_server_print_settings(const struct mr_server_options *opts, const char *key, FILE *out,
                              struct mr_server_error *err)
 {
+    struct startup_sources sources;
     struct startup start;
     int found = key ? mr__settings_find(key) : 0;
     int rc;
@@ -76,8 +53,13 @@ int mr_server_print_settings(const struct mr_server_options *opts, const char *k
                                 key, near ? "; did you mean " : "", near ? near : "",
                                 near ? "?" : "");
     }
-    rc = mr__startup_read(&start, opts, err);
+    rc = mr__startup_sources_init(&sources, opts, err);
     if (rc < 0) {
+        return rc;
+    }
+    rc = mr__startup_read(&start, &sources, err);
+    if (rc < 0) {
+        mr__startup_sources_deinit(&sources);
         return rc;
     }
     if (key) {
@@ -88,6 +70,7 @@ int mr_server_print_settings(const struct mr_server_options *opts, const char *k
         }
     }
     mr__startup_deinit(&start);
+    mr__startup_sources_deinit(&sources);
     return 0;
 }
 

@@ -25,14 +25,17 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum {
     OWN_LOG_FLUSH_MS = 1000, /* at the end of a server whose owner did not flush himself */
     READY_WAIT_MS = 2000,    /* the workers need microseconds */
     READY_LOOK_MS = 5,
+    LOAD_WAIT_MS = 12000, /* loading ends by itself before */
 };
 
 struct mr_server {
+    struct startup_sources sources;
     struct startup start;
     const struct settings_values *settings;
     struct banner banner;
@@ -125,7 +128,8 @@ static int plan_files(struct mr_server *s, struct mr_server_error *err)
     return 0;
 }
 
-static int start_engine(struct mr_server *s, struct mr_server_error *err)
+/* What forwards; a check has nothing to forward and gets an engine without threads. */
+static int start_engine(struct mr_server *s, int workers, struct mr_server_error *err)
 {
     const struct settings_values *v = s->settings;
     struct mr_options o;
@@ -133,6 +137,7 @@ static int start_engine(struct mr_server *s, struct mr_server_error *err)
 
     mr_options_init(&o, sizeof o);
     mr__service_engine_options(v, &o);
+    o.workers = workers;
     rc = mr_create(&s->mr, &o);
     if (rc < 0) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the engine: %s",
@@ -163,11 +168,114 @@ static void on_hangup(void *user)
             0);
 }
 
+/* The loop, and the service on it. */
+static int start_service(struct mr_server *s, struct mr_server_error *err)
+{
+    struct control_options loop = {.settings = s->settings,
+                                   .log = &s->log,
+                                   .mr = s->mr,
+                                   .roots = mr__startup_variable(&s->sources, "SSL_CERT_FILE"),
+                                   .user = s,
+                                   .on_hangup = on_hangup};
+    struct service_options opts = {
+        .settings = s->start.settings, .mr = s->mr, .log = &s->log, .wall_s = mr__control_wall_s};
+    int rc = mr__control_create(&s->control, &loop);
+
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the loop: %s",
+                                mr_strerror(rc));
+    }
+    opts.out = mr__control_out(s->control);
+    rc = mr__service_create(&s->service, &opts, mr__control_now_ns(s->control));
+    if (rc == 0) {
+        rc = mr__control_attach(s->control, s->service);
+    }
+    if (rc < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the service: %s",
+                                mr_strerror(rc));
+    }
+    return 0;
+}
+
+/* ---- policies ---------------------------------------------------------------------------- */
+
+/* One turn of the loop, after sleeping at most so long. */
+static void turn(struct mr_server *s, int most_ms)
+{
+    struct pollfd p = {.fd = mr__control_fd(s->control), .events = POLLIN};
+    int wait_ms = mr__control_timeout_ms(s->control);
+
+    poll(&p, 1, wait_ms < 0 || wait_ms > most_ms ? most_ms : wait_ms);
+    mr__control_step(s->control, CONTROL_NO_WAIT);
+}
+
+struct loaded {
+    bool is_done;
+    int rc;
+    struct script_error why;
+};
+
+static void on_loaded(void *user, int rc, const struct script_error *why)
+{
+    struct loaded *l = user;
+
+    l->is_done = true;
+    l->rc = rc;
+    if (why) {
+        l->why = *why;
+    }
+}
+
+/* A policy's load may ask and read, so the loop turns meanwhile; nobody was let in yet. */
+static void await_load(struct mr_server *s, const struct loaded *l)
+{
+    uint64_t until = mr__control_now_ns(s->control) + LOAD_WAIT_MS * 1000000ull;
+
+    while (!l->is_done && !mr__control_is_stopped(s->control) &&
+           mr__control_now_ns(s->control) < until) {
+        turn(s, READY_LOOK_MS * 20);
+    }
+}
+
+static int load_policies(struct mr_server *s, struct mr_server_error *err)
+{
+    struct policies_options opts = {
+        .log = &s->log, .service = s->service, .host = mr__control_host(s->control)};
+    struct loaded l = {.rc = -EINTR, .why = {.text = ""}};
+    struct policies_load load;
+    int rc;
+
+    if (getrandom(&opts.seed, sizeof opts.seed, GRND_NONBLOCK) < 0) {
+        opts.seed = 0; /* math.random is no secret; a start does not wait for entropy */
+    }
+    if (mr__policies_create(&s->policies, &opts) < 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    mr__service_set_hooks(s->service, mr__policies_hooks(s->policies));
+    mr__startup_plan(&load, &s->start, &s->sources);
+    load.done = on_loaded;
+    load.user = &l;
+    rc = mr__policies_load(s->policies, &load);
+    if (rc == 0) {
+        await_load(s, &l);
+    } else if (!l.is_done) {
+        l.rc = rc;
+    }
+    /* Again, since only now is it known what they want to be asked about. */
+    mr__service_set_hooks(s->service, mr__policies_hooks(s->policies));
+    if (l.rc == -ENOMEM && !*l.why.text) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    return l.rc < 0 ? mr__startup_fail(err, MR_SERVER_EXIT_USAGE, l.rc, "%s",
+                                       *l.why.text ? l.why.text : "stopped while policies load")
+                    : 0;
+}
+
+/* ---- listeners --------------------------------------------------------------------------- */
+
 static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
 {
     const struct settings_values *v = s->settings;
-    struct control_options opts = {
-        .settings = v, .log = &s->log, .mr = s->mr, .user = s, .on_hangup = on_hangup};
     struct control_endpoints at;
     const char *failed = NULL;
     int rc = read_host(&at.command, "socket_host", v->socket_host, v->socket_port, err);
@@ -180,11 +288,6 @@ static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
     }
     if (rc < 0) {
         return rc;
-    }
-    rc = mr__control_create(&s->control, &opts);
-    if (rc < 0) {
-        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the loop: %s",
-                                mr_strerror(rc));
     }
     s->at = at;
     rc = mr__control_bind(s->control, &s->at, &failed);
@@ -207,22 +310,6 @@ static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
     return mr_own_address(s->mr, &s->at.registrar) < 0
                ? mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOSPC, "too many own addresses")
                : 0;
-}
-
-static int start_service(struct mr_server *s, struct mr_server_error *err)
-{
-    struct service_options opts = {.settings = s->start.settings,
-                                   .mr = s->mr,
-                                   .log = &s->log,
-                                   .out = mr__control_out(s->control),
-                                   .wall_s = mr__control_wall_s};
-    int rc = mr__service_create(&s->service, &opts, mr__control_now_ns(s->control));
-
-    if (rc < 0) {
-        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the service: %s",
-                                mr_strerror(rc));
-    }
-    return 0;
 }
 
 static int open_ports(struct mr_server *s, struct mr_server_error *err)
@@ -266,8 +353,7 @@ static int let_players_in(struct mr_server *s, struct mr_server_error *err)
         mr__service_add_metrics(s->service, write_log_figures, s) < 0) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
     }
-    mr__service_set_hooks(s->service, mr__policies_hooks(s->policies));
-    rc = mr__control_start(s->control, s->service);
+    rc = mr__control_start(s->control);
     if (rc < 0) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot start the listeners: %s",
                                 mr_strerror(rc));
@@ -283,33 +369,38 @@ static void wait_until_ready(struct mr_server *s)
     uint64_t until = now + READY_WAIT_MS * 1000000ull;
 
     while (mr__service_not_ready(s->service, now) && now < until) {
-        struct pollfd p = {.fd = mr__control_fd(s->control), .events = POLLIN};
-        int wait_ms = mr__control_timeout_ms(s->control);
-
-        poll(&p, 1, wait_ms < 0 || wait_ms > READY_LOOK_MS ? READY_LOOK_MS : wait_ms);
-        mr__control_step(s->control, CONTROL_NO_WAIT);
+        turn(s, READY_LOOK_MS);
         now = mr__control_now_ns(s->control);
     }
+}
+
+static int read_all(struct mr_server *s, const struct mr_server_options *opts,
+                    struct mr_server_error *err)
+{
+    int rc = mr__startup_sources_init(&s->sources, opts, err);
+
+    if (rc == 0) {
+        rc = mr__startup_read(&s->start, &s->sources, err);
+    }
+    if (rc == 0) {
+        s->settings = mr__settings_values(s->start.settings);
+    }
+    return rc;
 }
 
 static int start(struct mr_server *s, const struct mr_server_options *opts,
                  struct mr_server_error *err)
 {
-    int rc = mr__startup_read(&s->start, opts, err);
+    int rc = read_all(s, opts, err);
 
-    if (rc < 0) {
-        return rc;
-    }
-    s->settings = mr__settings_values(s->start.settings);
-    if ((rc = open_log(s, opts, err)) < 0) {
+    if (rc < 0 || (rc = open_log(s, opts, err)) < 0) {
         return rc;
     }
     MR_LOG(&s->log, MR_LOG_INFO, "start", "moonrelay", LOG_STR("version", mr_version()));
     mr__startup_each_warning(&s->start, warn, &s->banner);
-    if ((rc = plan_files(s, err)) < 0 ||
-        (rc = mr__startup_load_policies(&s->policies, &s->start, opts, &s->log, err)) < 0 ||
-        (rc = start_engine(s, err)) < 0 || (rc = bind_listeners(s, err)) < 0 ||
-        (rc = start_service(s, err)) < 0 || (rc = open_ports(s, err)) < 0 ||
+    if ((rc = plan_files(s, err)) < 0 || (rc = start_engine(s, s->settings->workers, err)) < 0 ||
+        (rc = start_service(s, err)) < 0 || (rc = load_policies(s, err)) < 0 ||
+        (rc = bind_listeners(s, err)) < 0 || (rc = open_ports(s, err)) < 0 ||
         (rc = let_players_in(s, err)) < 0) {
         return rc;
     }
@@ -355,19 +446,54 @@ int mr_server_create(struct mr_server **out, const struct mr_server_options *opt
     return 0;
 }
 
-/* Adapters first: they call the service. The service may still ask the decider to forget
- * requests and close relays of the engine. The log is last: all of them speak. */
+static void print_warning(void *user, const char *text)
+{
+    if (user) {
+        fprintf(user, "warning: %s\n", text);
+    }
+}
+
+/* A server that stops short of its listeners, so that policies load as they would: they may
+ * ask and read. It says nothing to the log. */
+int mr_server_check(const struct mr_server_options *opts, FILE *out, struct mr_server_error *err)
+{
+    struct mr_server_options all;
+    struct mr_server *s = mr__alloc(1, sizeof *s);
+    int rc;
+
+    if (!s) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    read_options(&all, opts);
+    ignore_sigpipe();
+    s->log.level = MR_LOG_SILENT;
+    rc = read_all(s, &all, err);
+    if (rc == 0) {
+        mr__startup_each_warning(&s->start, print_warning, out);
+        if ((rc = start_engine(s, 0, err)) == 0 && (rc = start_service(s, err)) == 0) {
+            rc = load_policies(s, err);
+        }
+    }
+    mr_server_destroy(s);
+    return rc < 0 ? -EINVAL : 0;
+}
+
+/* The listeners first: they call the service. The service may still ask the decider to forget
+ * requests and close relays of the engine; the decider takes back what it asked of the loop. The
+ * log is last: all of them speak. */
 void mr_server_destroy(struct mr_server *s)
 {
     if (!s) {
         return;
     }
-    mr__control_destroy(s->control);
+    mr__control_close(s->control);
     mr__service_destroy(s->service);
     mr__policies_destroy(s->policies);
+    mr__control_destroy(s->control);
     mr_destroy(s->mr);
     mr__log_writer_destroy(s->writer, OWN_LOG_FLUSH_MS);
     mr__startup_deinit(&s->start);
+    mr__startup_sources_deinit(&s->sources);
     mr__free(s->ranges);
     mr__free(s->endpoints);
     mr__free(s);

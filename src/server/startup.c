@@ -13,7 +13,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum { DOTENV_MAX = 1 << 20 }; /* a .env above it is no .env */
 
@@ -37,6 +36,122 @@ int mr__startup_fail(struct mr_server_error *err, enum mr_server_exit code, int 
 static int fail_memory(struct mr_server_error *err)
 {
     return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+}
+
+/* ---- sources ----------------------------------------------------------------------------- */
+
+/* 0 also when there is no such file. *text is for mr__free(). */
+static int read_text(const char *path, char **text, size_t *n)
+{
+    FILE *f = fopen(path, "re");
+    int rc = 0;
+
+    *text = NULL;
+    if (!f) {
+        return errno == ENOENT ? 0 : -errno;
+    }
+    *text = mr__alloc(1, DOTENV_MAX + 1);
+    if (!*text) {
+        rc = -ENOMEM;
+    } else {
+        *n = fread(*text, 1, DOTENV_MAX + 1, f);
+        rc = ferror(f) ? -errno : *n > DOTENV_MAX ? -EFBIG : 0;
+    }
+    fclose(f);
+    if (rc < 0) {
+        mr__free(*text);
+        *text = NULL;
+    }
+    return rc;
+}
+
+static int read_dotenv(struct startup_sources *s, struct mr_server_error *err)
+{
+    int rc = s->dotenv ? read_text(s->dotenv, &s->dotenv_text, &s->dotenv_n) : 0;
+
+    return rc < 0 ? mr__startup_fail(err, MR_SERVER_EXIT_USAGE, rc, "cannot read %s: %s", s->dotenv,
+                                     mr_strerror(rc))
+                  : 0;
+}
+
+/* A list and its texts in one block; NULL: out of memory. */
+static const char **copy_list(const char *const *list, size_t n)
+{
+    size_t bytes = (n + 1) * sizeof *list;
+    const char **copy;
+    char *text;
+
+    for (size_t i = 0; i < n; i++) {
+        bytes += strlen(list[i]) + 1;
+    }
+    copy = mr__alloc(1, bytes);
+    if (!copy) {
+        return NULL;
+    }
+    text = (char *)(copy + n + 1);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = text;
+        text = stpcpy(text, list[i]) + 1;
+    }
+    return copy;
+}
+
+static size_t count(char *const *list)
+{
+    size_t n = 0;
+
+    while (list && list[n]) {
+        n++;
+    }
+    return n;
+}
+
+int mr__startup_sources_init(struct startup_sources *out, const struct mr_server_options *opts,
+                             struct mr_server_error *err)
+{
+    const char *paths[] = {opts->config ? opts->config : "", opts->dotenv ? opts->dotenv : ""};
+    const char **copies = copy_list(paths, 2);
+    int rc;
+
+    *out = (struct startup_sources){.n_policies = opts->n_policies, .n_sets = opts->n_sets};
+    out->policies = copy_list(opts->policies, opts->n_policies);
+    out->sets = copy_list(opts->sets, opts->n_sets);
+    out->environment =
+        copy_list((const char *const *)(void *)opts->environment, count(opts->environment));
+    out->paths = copies;
+    if (!copies || !out->policies || !out->sets || !out->environment) {
+        mr__startup_sources_deinit(out);
+        return fail_memory(err);
+    }
+    out->config = opts->config ? copies[0] : NULL;
+    out->dotenv = opts->dotenv ? copies[1] : NULL;
+    rc = read_dotenv(out, err);
+    if (rc < 0) {
+        mr__startup_sources_deinit(out);
+    }
+    return rc;
+}
+
+void mr__startup_sources_deinit(struct startup_sources *s)
+{
+    mr__free(s->paths);
+    mr__free(s->policies);
+    mr__free(s->sets);
+    mr__free(s->environment);
+    mr__free(s->dotenv_text);
+    *s = (struct startup_sources){.n_sets = 0};
+}
+
+const char *mr__startup_variable(const struct startup_sources *s, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char **at = s->environment; at && *at; at++) {
+        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=') {
+            return *at + n + 1;
+        }
+    }
+    return NULL;
 }
 
 /* ---- settings ---------------------------------------------------------------------------- */
@@ -68,11 +183,11 @@ static int resolve(struct settings *settings, struct mr_server_error *err)
     return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, -EINVAL, "%s", first ? first : "?");
 }
 
-static int offer_sets(struct settings *settings, const struct mr_server_options *opts,
+static int offer_sets(struct settings *settings, const struct startup_sources *from,
                       struct mr_server_error *err)
 {
-    for (size_t i = 0; i < opts->n_sets; i++) {
-        const char *text = opts->sets[i];
+    for (size_t i = 0; i < from->n_sets; i++) {
+        const char *text = from->sets[i];
         const char *equals = strchr(text, '=');
         char key[128];
 
@@ -86,63 +201,20 @@ static int offer_sets(struct settings *settings, const struct mr_server_options 
             return fail_memory(err);
         }
     }
-    if (opts->config && mr__settings_offer(settings, MR_SETTING_COMMAND_LINE, "config",
-                                           opts->config, strlen(opts->config), NULL) < 0) {
+    if (from->config && mr__settings_offer(settings, MR_SETTING_COMMAND_LINE, "config",
+                                           from->config, strlen(from->config), NULL) < 0) {
         return fail_memory(err);
     }
     return 0;
 }
 
-/* 0 also when there is no such file. *text is for mr__free(). */
-static int read_text(const char *path, char **text, size_t *n)
-{
-    FILE *f = fopen(path, "re");
-    int rc = 0;
-
-    *text = NULL;
-    if (!f) {
-        return errno == ENOENT ? 0 : -errno;
-    }
-    *text = mr__alloc(1, DOTENV_MAX + 1);
-    if (!*text) {
-        rc = -ENOMEM;
-    } else {
-        *n = fread(*text, 1, DOTENV_MAX + 1, f);
-        rc = ferror(f) ? -errno : *n > DOTENV_MAX ? -EFBIG : 0;
-    }
-    fclose(f);
-    if (rc < 0) {
-        mr__free(*text);
-        *text = NULL;
-    }
-    return rc;
-}
-
-static int offer_dotenv(struct settings *settings, const char *path, struct mr_server_error *err)
-{
-    char *text;
-    size_t n = 0;
-    int rc = path ? read_text(path, &text, &n) : 0;
-
-    if (!path) {
-        return 0;
-    }
-    if (rc < 0) {
-        return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, rc, "cannot read %s: %s", path,
-                                mr_strerror(rc));
-    }
-    rc = text ? mr__settings_offer_dotenv(settings, text, n, path) : 0;
-    mr__free(text);
-    return rc < 0 ? fail_memory(err) : 0;
-}
-
 /* The config file is named by the other sources and is a source itself, so settings are
  * resolved once without it to learn where it is. */
-static int offer_config(struct startup *s, const struct mr_server_options *opts,
-                        struct mr_server_error *err)
+static int read_config(struct startup *s, const struct startup_sources *from,
+                       struct mr_server_error *err)
 {
     const struct settings_values *v = mr__settings_values(s->settings);
-    struct config_options how = {.environment = opts->environment,
+    struct config_options how = {.environment = (char *const *)(void *)from->environment,
                                  .cpu_ns = v->script_load_cpu_ns,
                                  .memory_bytes = v->script_memory};
     struct script_error why = {.text = ""};
@@ -157,6 +229,11 @@ static int offer_config(struct startup *s, const struct mr_server_options *opts,
                    ? fail_memory(err)
                    : mr__startup_fail(err, MR_SERVER_EXIT_USAGE, rc, "%s", why.text);
     }
+    return 0;
+}
+
+static int offer_config(struct startup *s, struct mr_server_error *err)
+{
     for (size_t i = 0; i < mr__config_setting_count(s->config); i++) {
         struct config_setting set;
         mr__config_setting(s->config, i, &set);
@@ -165,11 +242,12 @@ static int offer_config(struct startup *s, const struct mr_server_options *opts,
             return fail_memory(err);
         }
     }
-    return 0;
+    return resolve(s->settings, err);
 }
 
-int mr__startup_read(struct startup *s, const struct mr_server_options *opts,
-                     struct mr_server_error *err)
+/* Everything but the config file. */
+static int read_sources(struct startup *s, const struct startup_sources *from,
+                        struct mr_server_error *err)
 {
     int rc;
 
@@ -177,21 +255,44 @@ int mr__startup_read(struct startup *s, const struct mr_server_options *opts,
     if (!s->settings) {
         return fail_memory(err);
     }
-    rc = offer_sets(s->settings, opts, err);
-    if (rc == 0 && mr__settings_offer_environment(s->settings, opts->environment) < 0) {
+    rc = offer_sets(s->settings, from, err);
+    if (rc == 0 &&
+        mr__settings_offer_environment(s->settings, (char *const *)(void *)from->environment) < 0) {
         rc = fail_memory(err);
     }
-    if (rc == 0) {
-        rc = offer_dotenv(s->settings, opts->dotenv, err);
+    if (rc == 0 && from->dotenv_text &&
+        mr__settings_offer_dotenv(s->settings, from->dotenv_text, from->dotenv_n, from->dotenv) <
+            0) {
+        rc = fail_memory(err);
     }
+    return rc == 0 ? resolve(s->settings, err) : rc;
+}
+
+int mr__startup_read(struct startup *s, const struct startup_sources *from,
+                     struct mr_server_error *err)
+{
+    int rc = read_sources(s, from, err);
+
     if (rc == 0) {
-        rc = resolve(s->settings, err);
-    }
-    if (rc == 0) {
-        rc = offer_config(s, opts, err);
+        rc = read_config(s, from, err);
     }
     if (rc == 0 && s->config) {
-        rc = resolve(s->settings, err);
+        rc = offer_config(s, err);
+    }
+    if (rc < 0) {
+        mr__startup_deinit(s);
+    }
+    return rc;
+}
+
+int mr__startup_resolve(struct startup *s, const struct startup_sources *from,
+                        struct config *config, struct mr_server_error *err)
+{
+    int rc = read_sources(s, from, err);
+
+    if (rc == 0 && config) {
+        s->config = mr__config_ref(config);
+        rc = offer_config(s, err);
     }
     if (rc < 0) {
         mr__startup_deinit(s);
@@ -219,31 +320,14 @@ void mr__startup_each_warning(const struct startup *s, void (*say)(void *user, c
 
 /* ---- policies ---------------------------------------------------------------------------- */
 
-struct loaded {
-    int rc;
-    struct script_error why;
-    bool is_done;
-};
-
-static void on_loaded(void *user, int rc, const struct script_error *err)
-{
-    struct loaded *l = user;
-
-    l->is_done = true;
-    l->rc = rc;
-    l->why = *err;
-}
-
-int mr__startup_load_policies(struct policies **out, const struct startup *s,
-                              const struct mr_server_options *opts, struct log *log,
-                              struct mr_server_error *err)
+void mr__startup_plan(struct policies_load *out, const struct startup *s,
+                      const struct startup_sources *from)
 {
     const struct settings_values *v = mr__settings_values(s->settings);
-    struct loaded l = {.rc = 0};
-    struct policies_options how = {.log = log};
-    struct policies_load load = {
-        .first = opts->policies,
-        .n_first = opts->n_policies,
+
+    *out = (struct policies_load){
+        .first = from->policies,
+        .n_first = from->n_policies,
         .list = v->policies,
         .config = s->config,
         .settings = s->settings,
@@ -251,23 +335,5 @@ int mr__startup_load_policies(struct policies **out, const struct startup *s,
         .load_cpu_ns = v->script_load_cpu_ns,
         .wait_ns = v->script_wait_ns,
         .memory_bytes = v->script_memory,
-        .done = on_loaded,
-        .user = &l,
     };
-
-    if (getrandom(&how.seed, sizeof how.seed, GRND_NONBLOCK) < 0) {
-        how.seed = 0; /* math.random is no secret; a start does not wait for entropy */
-    }
-    if (mr__policies_create(out, &how) < 0) {
-        return fail_memory(err);
-    }
-    mr__policies_load(*out, &load);
-    if (l.rc < 0) {
-        mr__policies_destroy(*out);
-        *out = NULL;
-        return l.rc == -ENOMEM && !*l.why.text
-                   ? fail_memory(err)
-                   : mr__startup_fail(err, MR_SERVER_EXIT_USAGE, l.rc, "%s", l.why.text);
-    }
-    return 0;
 }

@@ -12,20 +12,40 @@
 #include "server/moonrelay/server.h"
 #include "service/settings.h"
 
+/* What a start was told and a reload does not ask for again: the command line, the environment and
+ * the .env file, all of them copies. */
+struct startup_sources {
+    const char **policies, **sets; /* lists end with NULL */
+    size_t n_policies, n_sets;
+    const char **environment, **paths;
+    const char *config, *dotenv; /* in paths, or NULL */
+    char *dotenv_text;
+    size_t dotenv_n;
+};
+
+int mr__startup_sources_init(struct startup_sources *out, const struct mr_server_options *opts,
+                             struct mr_server_error *err);
+void mr__startup_sources_deinit(struct startup_sources *s);
+/* A variable of the environment, or NULL. */
+const char *mr__startup_variable(const struct startup_sources *s, const char *name);
+
 struct startup {
     struct settings *settings; /* resolved */
     struct config *config;     /* NULL: no config file */
 };
 
 /* Fills *s; on failure it is empty again and *err says why. Warnings stay with the settings. */
-int mr__startup_read(struct startup *s, const struct mr_server_options *opts,
+int mr__startup_read(struct startup *s, const struct startup_sources *from,
                      struct mr_server_error *err);
+/* The same with a config that was read before (NULL: none), of which it takes a reference. */
+int mr__startup_resolve(struct startup *s, const struct startup_sources *from,
+                        struct config *config, struct mr_server_error *err);
 void mr__startup_deinit(struct startup *s);
 
-/* Loads the chain that the options, settings and config name. log may be NULL. */
-int mr__startup_load_policies(struct policies **out, const struct startup *s,
-                              const struct mr_server_options *opts, struct log *log,
-                              struct mr_server_error *err);
+/* The chain that sources, settings and config name; done and mode are the caller's. All is borrowed
+ * from s and from. */
+void mr__startup_plan(struct policies_load *out, const struct startup *s,
+                      const struct startup_sources *from);
 
 /* Calls say() for each warning about settings. */
 void mr__startup_each_warning(const struct startup *s, void (*say)(void *user, const char *text),
