@@ -97,6 +97,12 @@ TEST(every_failed_allocation_costs_its_request_alone)
     CHECK_GT(failed, 15);
 }
 
+static void draw_nothing(void *user, void *buf, size_t n)
+{
+    (void)user;
+    memset(buf, 0, n);
+}
+
 TEST(a_service_that_cannot_be_made_leaves_nothing)
 {
     struct settings *settings = mr__settings_create();
@@ -111,7 +117,8 @@ TEST(a_service_that_cannot_be_made_leaves_nothing)
     REQUIRE_EQ(mr_create(&mr, &o), 0);
     long blocks = mr__alloc_live();
     for (long n = 0; n < 10; n++) {
-        struct service_options so = {.settings = settings, .mr = mr};
+        struct service_options so = {
+            .settings = settings, .mr = mr, .out = {.random = draw_nothing}};
         mr__alloc_fail_after(n);
         CHECK_EQ(mr__service_create(&service, &so, 0), -ENOMEM);
         mr__alloc_fail_after(-1);
