@@ -23,7 +23,7 @@ local allowlist = { api = 1 }
 ---@param cfg { nets: string[]|string, reason?: string, mute?: number }
 function allowlist.load(cfg)
   o = options(cfg, {
-    nets = { "table or string", needed = "who may come" },
+    nets = { "table or string", needed = "who may come", each = "string" },
     reason = { "string", default = "not-allowed" },
     mute = { "number", default = 60, min = 1, max = 86400 },
   })
