@@ -40,7 +40,7 @@ static const char help[] =
     "http=... relay=...` is printed.\n"
     "\n"
     "Signals: TERM and INT stop accepting, finish what is queued and end with status 0, a\n"
-    "second one ends at once; HUP is ignored in this version.\n"
+    "second one ends at once; HUP reloads.\n"
     "\n"
     "Exit status: 0 ended as asked, 1 could not run or bind, 2 wrong usage, setting or script.\n";
 

@@ -13,6 +13,7 @@
 #include "control/http.h"
 #include "control/registrar.h"
 #include "control/tcp.h"
+#include "control/watch.h"
 #include "service/metrics.h"
 
 #include <assert.h>
@@ -56,6 +57,7 @@ struct control {
     bool is_started;         /* the listeners let in */
     struct fetch *fetch;
     struct files *files;
+    struct watch *watch;
     struct tcp *tcp;
     struct registrar *registrar;
     struct http *http;
@@ -164,6 +166,11 @@ struct script_host mr__control_host(struct control *c)
 {
     return (struct script_host){
         .user = c, .http = host_http, .read = host_read, .cancel = host_cancel};
+}
+
+int mr__control_watch(struct control *c, const char *const *paths, size_t n)
+{
+    return mr__watch_set(c->watch, paths, n);
 }
 
 /* ---- the service's way in ---------------------------------------------------------------- */
@@ -463,6 +470,9 @@ int mr__control_create(struct control **out, const struct control_options *opts)
     if (rc == 0) {
         rc = mr__file_create(&c->files, &c->loop, MR_FILE_BEST);
     }
+    if (rc == 0) {
+        rc = mr__watch_create(&c->watch, &c->loop, opts->on_change, opts->user);
+    }
     if (rc < 0) {
         mr__control_destroy(c);
         return rc;
@@ -599,6 +609,7 @@ void mr__control_destroy(struct control *c)
     mr__control_close(c);
     mr__fetch_destroy(c->fetch);
     mr__file_destroy(c->files);
+    mr__watch_destroy(c->watch);
     uv_close((uv_handle_t *)&c->wake, NULL);
     uv_close((uv_handle_t *)&c->engine, NULL);
     uv_close((uv_handle_t *)&c->before_sleep, NULL);

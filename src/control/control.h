@@ -24,6 +24,7 @@
 #include "service/settings.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct control;
@@ -35,6 +36,7 @@ struct control_options {
     const char *roots; /* PEM file of whom TLS trusts; NULL: the system's; copied */
     void *user;
     void (*on_hangup)(void *user);
+    void (*on_change)(void *user); /* of a file that mr__control_watch() named */
 };
 
 /* The loop, the engine's adapter and the way out for policies; nothing is open yet. */
@@ -45,6 +47,9 @@ int mr__control_attach(struct control *c, struct service *service);
 
 /* What policies ask of the world: HTTP and files, on this loop. Ends with the control. */
 struct script_host mr__control_host(struct control *c);
+
+/* Replaces the files whose changes on_change is told; see watch.h for its errors. */
+int mr__control_watch(struct control *c, const char *const *paths, size_t n);
 
 /* Closes the listeners: from now on the service is called no more, and may be destroyed; then the
  * policies, whose requests need the loop until then. Accepts NULL. */

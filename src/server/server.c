@@ -17,6 +17,7 @@
 #include "engine/moonrelay.h"
 #include "script/policies.h"
 #include "server/banner.h"
+#include "server/reload.h"
 #include "server/startup.h"
 #include "service/metrics.h"
 #include "service/service.h"
@@ -45,6 +46,7 @@ struct mr_server {
     struct control *control;
     struct service *service;
     struct policies *policies;
+    struct reload *reload; /* NULL: still starting */
     struct control_endpoints at;
     char *ranges;    /* relay ports */
     char *endpoints; /* the line `ready` without its first word */
@@ -160,12 +162,21 @@ static int read_host(struct mr_addr *out, const char *key, const char *host, uin
     return 0;
 }
 
+static void ask_reload(struct mr_server *s, const char *by)
+{
+    if (!s->reload || mr__reload_ask(s->reload, MR_RELOAD, by, NULL, NULL) < 0) {
+        MR_LOG(&s->log, MR_LOG_WARN, "reload", "not now", LOG_STR("by", by));
+    }
+}
+
 static void on_hangup(void *user)
 {
-    struct mr_server *s = user;
+    ask_reload(user, "HUP");
+}
 
-    mr__log(&s->log, MR_LOG_WARN, "server", "HUP is ignored: this version does not reload", NULL,
-            0);
+static void on_change(void *user)
+{
+    ask_reload(user, "watch");
 }
 
 /* The loop, and the service on it. */
@@ -176,7 +187,8 @@ static int start_service(struct mr_server *s, struct mr_server_error *err)
                                    .mr = s->mr,
                                    .roots = mr__startup_variable(&s->sources, "SSL_CERT_FILE"),
                                    .user = s,
-                                   .on_hangup = on_hangup};
+                                   .on_hangup = on_hangup,
+                                   .on_change = on_change};
     struct service_options opts = {
         .settings = s->start.settings, .mr = s->mr, .log = &s->log, .wall_s = mr__control_wall_s};
     int rc = mr__control_create(&s->control, &loop);
@@ -345,9 +357,17 @@ static void write_log_figures(void *user, struct metrics *m)
 
 static int let_players_in(struct mr_server *s, struct mr_server_error *err)
 {
+    struct reload_options reload = {.log = &s->log,
+                                    .control = s->control,
+                                    .service = s->service,
+                                    .policies = s->policies,
+                                    .sources = &s->sources,
+                                    .start = &s->start};
     int rc;
 
-    if (mr__service_add_metrics(s->service, mr__policies_metrics, s->policies) < 0 ||
+    if (mr__reload_create(&s->reload, &reload) < 0 ||
+        mr__service_add_metrics(s->service, mr__reload_metrics, s->reload) < 0 ||
+        mr__service_add_metrics(s->service, mr__policies_metrics, s->policies) < 0 ||
         mr__service_add_metrics(s->service, mr__control_metrics, s->control) < 0 ||
         mr__service_add_metrics(s->service, mr__process_metrics, NULL) < 0 ||
         mr__service_add_metrics(s->service, write_log_figures, s) < 0) {
@@ -408,6 +428,7 @@ static int start(struct mr_server *s, const struct mr_server_options *opts,
     mr__banner_warn_addresses(&s->banner);
     mr__banner_listening(&s->banner, &s->at, s->ranges);
     mr__banner_policies(&s->banner, s->policies);
+    mr__reload_watch(s->reload);
     wait_until_ready(s);
     mr__banner_ready(&s->banner, &s->at, s->ranges, s->endpoints);
     return 0;
@@ -489,6 +510,7 @@ void mr_server_destroy(struct mr_server *s)
     mr__control_close(s->control);
     mr__service_destroy(s->service);
     mr__policies_destroy(s->policies);
+    mr__reload_destroy(s->reload);
     mr__control_destroy(s->control);
     mr_destroy(s->mr);
     mr__log_writer_destroy(s->writer, OWN_LOG_FLUSH_MS);

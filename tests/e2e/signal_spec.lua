@@ -5,7 +5,7 @@
 --   TERM and INT end it with status 0                     term_and_int_end_it_with_status_0
 --   ... what was queued is finished                       answers_that_are_queued_go_out_before_the_end
 --   ... connections are closed, ports are free            the_end_closes_connections_and_ports
---   HUP reloads (later): it says that it is ignored       hup_is_told_to_be_ignored_and_nothing_changes
+--   HUP reloads                                           hup_disturbs_no_game
 --   PIPE is ignored                                       a_broken_pipe_is_no_end
 --   after kill -9 the same ports serve again              it_starts_again_on_the_same_ports_after_a_kill
 --   TERM and INT together                                 several_signals_at_once_are_one_end
@@ -65,14 +65,14 @@ describe("a signal", function()
     client.tcp:close()
   end)
 
-  it("hup_is_told_to_be_ignored_and_nothing_changes", function()
+  it("hup_disturbs_no_game", function()
     daemon.with({}, function(server)
       local pair = player.pair(server)
       for _ = 1, 5 do
         server:signal_with("sighup")
         player.exchange(pair)
       end
-      loop.wait(function() return server:stdout():lower():find("hup[^\n]*ignored") end, "a line about SIGHUP")
+      server:await_log_match("reload: in use[^\n]*by=HUP")
       pair.client.tcp:expect_nothing_more()
     end)
   end)
