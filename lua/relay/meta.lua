@@ -367,4 +367,51 @@ function relay.limiter(name, options) end
 ---@return "full"? code
 function limiter:take(key, n) end
 
+--- A file below the config's folder (without a config: the working directory), at most 16 MiB. Waits.
+---@param path string
+---@return string? text
+---@return string? message
+---@return "not-found"|"outside"|"too-large"|"denied"|"failed"|"unavailable"|nil code
+function relay.read(path) end
+
+---@class relay.Request
+---@field url string # http:// or https://
+---@field method? string # GET, or POST when there is a body
+---@field headers? table<string, string|number> # at most 32
+---@field body? string # at most 1 MiB
+---@field json? any # in place of body
+---@field timeout? number # seconds for all of it: 5, at most 60
+---@field max_bytes? integer # of the response's body: 1 MiB, at most 16 MiB
+
+---@class relay.Response
+---@field status integer
+---@field headers table<string, string> # names in lower case
+---@field body string
+
+--- Asks over HTTP. Follows no redirects. Waits.
+---@param request relay.Request
+---@return relay.Response? response
+---@return string? message
+---@return "timeout"|"refused"|"resolve"|"tls"|"too-large"|"busy"|"failed"|"unavailable"|nil code
+function relay.http(request) end
+
+---@class relay.Metric
+local metric = {}
+
+--- On /metrics as moonrelay_policy_NAME{policy,label}, over reloads. Made at its first use; at most 32 a policy.
+---@param name string # 1 to 48 of a-z 0-9 _
+---@param kind "counter"|"gauge"
+---@param help string
+---@return relay.Metric
+function relay.metric(name, kind, help) end
+
+---@param n? number # 1; of a counter 0 or more
+---@param label? string|number # 64 of them, then `other`
+function metric:add(n, label) end
+
+--- Of a gauge only.
+---@param value number
+---@param label? string|number
+function metric:set(value, label) end
+
 return relay

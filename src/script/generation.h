@@ -14,10 +14,13 @@
 #include "script/source.h"
 #include "script/state.h"
 
+struct tallies;
+
 struct generation_options {
     struct log *log;
     struct service *service;         /* may be NULL */
     struct script_host host;         /* zeroed: there is none */
+    struct tallies *tallies;         /* of relay.metric(); may be NULL */
     const struct settings *settings; /* valid while it loads */
     uint64_t cpu_ns, load_cpu_ns, wait_ns, memory_bytes;
     double (*wall_s)(void *user);

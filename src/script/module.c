@@ -21,8 +21,8 @@
 
 /* What later versions have. */
 static const char *const later[] = {
-    "open",  "block", "unblock", "blocks", "blocklist", "read",  "http",    "resolve", "sleep",
-    "await", "udp",   "after",   "every",  "metric",    "drain", "testing", NULL,
+    "open",  "block", "unblock", "blocks", "blocklist", "read",  "http",    "resolve",
+    "sleep", "await", "udp",     "after",  "every",     "drain", "testing", NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
@@ -226,5 +226,7 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__module_open_nets(L, policy);
     mr__module_open_players(L, policy);
     mr__module_open_keep(L, policy);
+    mr__module_open_outside(L, policy);
+    mr__module_open_metric(L, policy);
     mr__module_seal(L, "relay");
 }

@@ -26,6 +26,8 @@ void mr__module_open_nets(lua_State *L, struct policy *p);
 void mr__module_open_players(lua_State *L, struct policy *p);
 void mr__module_open_blocks(lua_State *L, struct policy *p);
 void mr__module_open_keep(lua_State *L, struct policy *p);
+void mr__module_open_outside(lua_State *L, struct policy *p);
+void mr__module_open_metric(lua_State *L, struct policy *p);
 
 /* The policy a function of the module belongs to: its first upvalue. */
 struct policy *mr__module_policy(lua_State *L);

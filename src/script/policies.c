@@ -19,6 +19,7 @@
 #include "script/generation.h"
 #include "script/sandbox.h"
 #include "script/source.h"
+#include "script/tally.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ struct policies {
     double loaded_at, load_seconds;
     struct policy_figures *figures; /* of generation->policies, by index */
     struct log_limiter *limiters;   /* of failures, likewise */
+    struct tallies *tallies;
     struct hooks hooks;
     struct chain *pool;
 };
@@ -241,6 +243,11 @@ int mr__policies_create(struct policies **out, const struct policies_options *op
     if (!p) {
         return -ENOMEM;
     }
+    p->tallies = mr__tallies_create();
+    if (!p->tallies) {
+        mr__free(p);
+        return -ENOMEM;
+    }
     set_defaults(p, opts);
     *out = p;
     return 0;
@@ -267,6 +274,7 @@ void mr__policies_destroy(struct policies *p)
     drop_figures(p->figures, p->limiters);
     mr__generation_destroy(p->generation);
     mr__config_unref(p->config);
+    mr__tallies_destroy(p->tallies); /* policies' objects point into them */
     mr__free(p);
 }
 
@@ -314,6 +322,7 @@ static int load_now(struct policies *p, const struct policies_load *load, struct
         .log = p->opts.log,
         .service = p->opts.service,
         .host = p->opts.host,
+        .tallies = p->tallies,
         .settings = load->settings,
         .cpu_ns = load->cpu_ns ? load->cpu_ns : 10000000,
         .load_cpu_ns = load->load_cpu_ns ? load->load_cpu_ns : 1000000000,
@@ -445,4 +454,5 @@ void mr__policies_metrics(void *user, struct metrics *m)
     const struct policies *p = user;
 
     mr__figures_write(p->figures, mr__policies_count(p), m);
+    mr__tallies_write(p->tallies, m);
 }
