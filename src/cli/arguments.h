@@ -13,6 +13,7 @@
     X(SERVE, "serve", 0)       \
     X(CHECK, "check", 1)       \
     X(SETTINGS, "settings", 1) \
+    X(TEST, "test", 0)         \
     X(VERSION, "version", 0)   \
     X(HELP, "help", 0)
 

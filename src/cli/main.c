@@ -6,6 +6,7 @@
  * To add a command, add it to MR_COMMANDS in arguments.h, to the help and to run().
  */
 #include "cli/arguments.h"
+#include "cli/busted.h"
 #include "server/moonrelay/server.h"
 
 #include <errno.h>
@@ -26,6 +27,8 @@ static const char help[] =
     "  moonrelay check [CONFIG]   read settings, config and policies; open nothing\n"
     "  moonrelay settings [KEY]   each setting, its value, where it comes from,\n"
     "                             and whether a restart is needed to change it\n"
+    "  moonrelay test [FILES]     busted specs of policies, *_spec.lua here and below;\n"
+    "                             other arguments are busted's\n"
     "  moonrelay version          versions of moonrelay and its libraries\n"
     "  moonrelay help\n"
     "\n"
@@ -172,6 +175,8 @@ static int run(const struct arguments *args)
         return check(&opts, args);
     case CLI_SETTINGS:
         return print_settings(&opts, args);
+    case CLI_TEST:
+        return complain("test comes before its arguments: moonrelay test [FILES]", MR_SERVER_EXIT_USAGE);
     case CLI_VERSION:
         mr_server_print_version(stdout);
         return MR_SERVER_EXIT_OK;
@@ -188,6 +193,10 @@ int main(int argc, char **argv)
     int code;
 
     fill_standard_streams();
+    if (argc > 1 && strcmp(argv[1], "test") == 0) { /* all behind it is busted's */
+        mr__busted_become(argv + 2, error, sizeof error);
+        return complain(error, MR_SERVER_EXIT_FAILED);
+    }
     if (mr__arguments_read(&args, argc, argv, error, sizeof error) < 0) {
         return complain(error, MR_SERVER_EXIT_USAGE);
     }
