@@ -46,6 +46,22 @@ expect a_build_tests_what_is_below_the_working_directory in_specs "$MR_BINARY_DI
 expect a_build_tests_named_files in_specs "$MR_BINARY_DIR/moonrelay" test below/my_spec.lua
 expect a_failure_is_busteds_status fails_with 1 "is wrong" "$MR_BINARY_DIR/moonrelay" test "$work/wrong_spec.lua"
 
+# The guide's first policy and the spec for it, as they stand there.
+mkdir "$work/guide"
+block() { # first line's beginning: the code block that begins so
+  awk -v begin="$1" '/^```/ { inside = 0; next }
+    index($0, begin) == 1 { inside = 1 } inside { print }' "$MR_SOURCE_DIR/lua/README.md"
+}
+guide() {
+  cd "$work/guide"
+  awk '/^```lua/ { n++; next } /^```/ { if (n == 1) exit; next } n == 1 { print }' \
+    "$MR_SOURCE_DIR/lua/README.md" >game.lua
+  block "-- game_spec.lua" >game_spec.lua
+  [ -s game.lua ] && [ -s game_spec.lua ]
+  "$MR_BINARY_DIR/moonrelay" test
+}
+expect the_guides_spec_of_the_guides_policy_passes guide
+
 # A program that does nothing stands for the one that is there.
 mkdir "$work/none" "$work/half"
 ln -s /bin/true "$work/half/luajit"
