@@ -255,8 +255,8 @@ function nets:get(ip) end
 ---@return integer
 function nets:len() end
 
---- A list of networks: a list, a map from network to value, or text with one a line and an optional value behind
---- it. Parsed in C, which is not the hook's CPU time.
+--- Networks: a list, a map from network to value, or text, one a line with an optional value behind it.
+--- Parsed in C, which is not the hook's CPU time.
 ---@param list string[]|table<string, any>|string # raises when a table is wrong
 ---@return relay.Nets? nets # nil, message and code when a text is wrong
 ---@return string? message # "line 7: not a network: ..."
@@ -313,7 +313,7 @@ local store = {}
 
 --- What the policy keeps by key, over reloads. Made at its first use.
 ---@param name string # 1 to 64 of A-Z a-z 0-9 . _ -
----@param options? { max?: integer, ttl?: number } # entries, 10,000; seconds from a key's first write, for ever
+---@param options? { max?: integer, ttl?: number } # 10,000 entries; seconds from the first write: for ever
 ---@return relay.Store
 function relay.store(name, options) end
 
@@ -356,7 +356,7 @@ local limiter = {}
 
 --- Token buckets by key, over reloads: rate tokens a second, at most burst at once.
 ---@param name string # 1 to 64 of A-Z a-z 0-9 . _ -
----@param options { rate: number, burst?: number, max?: integer } # burst: what a second gives, at least 1; max keys: 10,000
+---@param options { rate: number, burst?: number, max?: integer } # burst: a second's, at least 1; 10,000 keys
 ---@return relay.Limiter
 function relay.limiter(name, options) end
 
@@ -398,7 +398,7 @@ function relay.http(request) end
 ---@class relay.Metric
 local metric = {}
 
---- On /metrics as moonrelay_policy_NAME{policy,label}, over reloads. Made at its first use; at most 32 a policy.
+--- On /metrics as moonrelay_policy_NAME{policy,label}, over reloads. Made at its first use; 32 a policy.
 ---@param name string # 1 to 48 of a-z 0-9 _
 ---@param kind "counter"|"gauge"
 ---@param help string
