@@ -76,7 +76,7 @@ local LOAD_SECONDS_MAX = 60 -- of the clock: policies give up long before
 -- Where this file was called from.
 local function place()
   local here = debug.getinfo(1, "S").source
-  for level = 2, 30 do
+  for level = 2, 250 do
     local info = debug.getinfo(level, "Sl")
     if not info then break end
     if info.currentline > 0 and info.source ~= here then return info.short_src .. ":" .. info.currentline end
@@ -678,7 +678,7 @@ local function find_metric(page, names, name)
       sample, value = line:match("^([%w_:]+) (%S+)$")
     end
     local family = line:match("^# TYPE ([%w_:]+)")
-    if family then names[#names + 1] = family end
+    if family then names[#names + 1] = (family:gsub("^moonrelay_policy_", "")) end
     if family == name or sample == name then found = found or { v = {} } end
     if sample == name then
       local key = labels and label_values(labels) or ""

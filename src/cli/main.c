@@ -176,7 +176,8 @@ static int run(const struct arguments *args)
     case CLI_SETTINGS:
         return print_settings(&opts, args);
     case CLI_TEST:
-        return complain("test comes before its arguments: moonrelay test [FILES]", MR_SERVER_EXIT_USAGE);
+        return complain("test comes before its arguments: moonrelay test [FILES]",
+                        MR_SERVER_EXIT_USAGE);
     case CLI_VERSION:
         mr_server_print_version(stdout);
         return MR_SERVER_EXIT_OK;

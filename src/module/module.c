@@ -37,7 +37,7 @@ static int on_address(lua_State *L)
     return 1;
 }
 
-enum { NAMES_MAX = 64 };
+enum { NAMES_MAX = 256 };
 
 /* core.suggest(word, names): the name that is nearest to the word, or nil. */
 static int on_suggest(lua_State *L)

@@ -44,6 +44,7 @@ fails_with() { # status, word of stderr, command
 
 expect a_build_tests_what_is_below_the_working_directory in_specs "$MR_BINARY_DIR/moonrelay" test
 expect a_build_tests_named_files in_specs "$MR_BINARY_DIR/moonrelay" test below/my_spec.lua
+expect arguments_reach_busted_as_they_are in_specs "$MR_BINARY_DIR/moonrelay" test --filter="a policy from the"
 expect a_failure_is_busteds_status fails_with 1 "is wrong" "$MR_BINARY_DIR/moonrelay" test "$work/wrong_spec.lua"
 
 # The guide's first policy and the spec for it, as they stand there.

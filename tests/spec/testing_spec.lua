@@ -164,6 +164,358 @@ describe("a drop", function()
   end)
 end)
 
+describe("a load", function()
+  local t
+  before_each(function() t = testing.new {} end)
+
+  it("takes the config's own table", function()
+    assert(t:load {
+      settings = { connect = "relay" },
+      policies = { { "quota", per_ip = 1, name = "few" }, { chunk = "return {}" }, "dynamic" },
+    })
+    local h, c = t:join(), t:join()
+    assert.equal("relay", t:connect(c, h.session.oid, { mode = "connect" }).via)
+    assert.equal(1, t.generation)
+  end)
+
+  it("hands a policy what its entry says, whatever characters that has", function()
+    local cfg = { text = 'a "b"\\\n\0\r\tc', list = { 1, 2.5, "x" }, ["end"] = true }
+    cfg.deep = { a = { b = -1e300 } }
+    cfg.chunk = [[
+      local relay = require "relay"
+      return { load = function(cfg)
+        assert(cfg.text == 'a "b"\\\n\0\r\tc')
+        assert(#cfg.list == 3 and cfg.list[2] == 2.5 and cfg.list[3] == "x")
+        assert(cfg["end"] == true and cfg.deep.a.b == -1e300)
+      end }]]
+    assert(t:load { policies = { cfg } })
+  end)
+
+  it("says where the test is when the table is wrong", function()
+    local line = debug.getinfo(1, "l").currentline + 1
+    local ok, why = t:load { setings = {} }
+    assert.is_nil(ok)
+    assert.equal(("%s:%d: unknown key setings; did you mean settings?"):format(
+      debug.getinfo(1, "S").short_src, line), why)
+    assert.matches("settings%.connect", select(2, t:load { settings = { connect = print } }))
+    assert.matches("did you mean dynamic%?", select(2, t:load { policies = { "dynamc" } }))
+  end)
+
+  it("says file and line of what raises, and the old generation stays", function()
+    assert(t:load { policies = { { chunk = [[return { register = function() return false, "old" end }]] } } })
+    local ok, why = t:load { policies = { { name = "p", chunk = "return {\n load = function() error('no') end }" } } }
+    assert.is_nil(ok)
+    assert.matches("%./chunk1%.lua:2: no", why)
+    assert.equal(1, t.generation)
+    assert.equal("old", t:join().reason)
+    assert.is_true(t:reload())
+    assert.equal("old", t:join().reason)
+    assert.equal(2, t.generation)
+  end)
+
+  it("that failed leaves settings of the one before", function()
+    assert(t:load { settings = { connect = "relay" } })
+    assert.is_nil((t:load { settings = { connect = "direct" }, policies = { { chunk = "error 'x'" } } }))
+    local h, c = t:join(), t:join()
+    assert.equal("relay", t:connect(c, h.session.oid, { mode = "connect" }).via)
+  end)
+
+  it("that was the first one and failed leaves nothing of it behind", function()
+    assert.is_nil((t:load { settings = { udp_relay_ports = "4000-4003" }, policies = { { chunk = "error 'x'" } } }))
+    assert(t:load { settings = { udp_relay_ports = "5000-5003" } })
+    local h, c = t:join(), t:join()
+    assert.is_true(t:connect(c, h.session.oid).host_relay.port >= 5000)
+  end)
+
+  it("finds the config's files in t.files, and others as little as a daemon would", function()
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write('return { policies = { { "ticket", key = file "key.txt" } } }')
+    file:close()
+    local ok, why = t:load(path)
+    assert.is_nil(ok)
+    assert.matches('file "key%.txt": No such file or directory', why)
+    t.files["key.txt"] = ("k"):rep(32)
+    assert(t:load(path))
+    os.remove(path)
+    assert.equal("rejected", t:join().code)
+    assert.matches("^config file", select(2, t:load(path)))
+  end)
+
+  it("of a chunk with a bare name, of a function, of what holds itself is an error with its place", function()
+    local loop = {}
+    loop[1] = loop
+    local ok, why = pcall(t.load, t, { policies = { loop } })
+    assert.is_false(ok)
+    assert.matches("testing_spec.lua:%d+: t:load: the table is nested", why)
+    assert.matches("policies%[1%]%.f holds a function", select(2, t:load { policies = { { "quota", f = print } } }))
+    assert.matches("policies%[1%]%.chunk is a number", select(2, t:load { policies = { { chunk = 7 } } }))
+  end)
+
+  it("is dynamic's when there is none", function()
+    local _, _, j = game(t)
+    assert.is_true(t:drop { sender = "10.0.0.1:4999", port = j.relay.port }.ok)
+    assert.equal("unknown_sender", t:drop { sender = "203.0.113.1:4999", port = j.relay.port }.code)
+  end)
+
+  it("again reads files anew and keeps slots", function()
+    local path = os.tmpname()
+    local function write(max)
+      local file = assert(io.open(path, "w"))
+      file:write(("return { register = function() return { slots = { k = %d } } end }"):format(max))
+      file:close()
+    end
+    write(1)
+    assert(t:load { policies = { { path, name = "p" } } })
+    assert.is_true(t:join().ok)
+    assert.equal("full", t:join().code)
+    write(2)
+    assert.equal("full", t:join().code)
+    assert(t:reload())
+    assert.is_true(t:join().ok)
+    assert.equal("full", t:join().code)
+    os.remove(path)
+  end)
+end)
+
+describe("a policy that raises", function()
+  it("is the refusal policy-error and a record with file and line", function()
+    local t = bench "return {\n register = function(ev)\n   local x = nil + 1\n end }"
+    local h = t:join()
+    assert.equal("rejected", h.code)
+    assert.equal("policy-error", h.reason)
+    assert.equal(1, #t.logs)
+    assert.equal("error", t.logs[1].level)
+    assert.equal("p", t.logs[1].policy)
+    assert.matches("chunk1.lua:3:", t.logs[1].fields.error)
+    assert.equal("register", t.logs[1].fields.hook)
+  end)
+
+  it("at a knock is the same", function()
+    local t = bench "return { drop = function(ev) error('x') end }"
+    local _, _, j = game(t)
+    local d = t:drop { sender = "203.0.113.5:4000", port = j.relay.port }
+    assert.equal("rejected policy-error", d.code .. " " .. d.reason)
+  end)
+end)
+
+describe("what a test sees", function()
+  it("are records of relay.log with their fields", function()
+    local t = bench [[
+      local relay = require "relay"
+      return { register = function(ev)
+        relay.log.debug("low", { n = 1.5, yes = true, text = "a\nb" })
+        relay.log.warn("high")
+      end }]]
+    t:join()
+    assert.same({ level = "debug", policy = "p", msg = "low", area = "policy",
+      fields = { n = 1.5, yes = true, text = "a\nb" } }, t.logs[1])
+    assert.equal("warn", t.logs[2].level)
+  end)
+
+  it("are the figures of /metrics, by label, and the policies' own", function()
+    local t = bench [[
+      local relay = require "relay"
+      local tries = relay.metric("tries", "counter", "Tries.")
+      local level = relay.metric("level", "gauge", "Level.")
+      return { register = function(ev)
+        tries:add(1, ev.meta.kind)
+        tries:add(1, 'a "quoted\\ label')
+        level:set(7)
+        if ev.meta.kind == "bad" then return false, "bad" end
+      end }]]
+    t:join { meta = { kind = "good" } }
+    t:join { meta = { kind = "bad" } }
+    t:join { meta = { kind = "bad" } }
+    assert.equal(1, t.metrics.tries.v.good)
+    assert.equal(2, t.metrics.tries.v.bad)
+    assert.equal(3, t.metrics.tries.v['a "quoted\\ label'])
+    assert.equal(7, t.metrics.level.value)
+    assert.equal(1, t.metrics.noray_active_hosts.value)
+    assert.equal(2, t.metrics.moonrelay_policy_refusals_total.v["register,bad"])
+    assert.error_matches(function() return t.metrics.trise end, "did you mean")
+  end)
+
+  it("is the time, which only the test moves", function()
+    local t = testing.new { now = 1700000000.25 }
+    assert(t:load { policies = { { chunk = [[
+      local relay = require "relay"
+      return { register = function(ev) return { tags = { now = tostring(ev.now), wall = tostring(relay.now()) } } end }
+      ]] } } })
+    assert.equal("1700000000.25", t:join().session.tags.now)
+    t:advance(10.5)
+    assert.equal("1700000010.75", t:join().session.tags.wall)
+    assert.equal(1700000010.75, t.now)
+    t:advance(0)
+    assert.equal(1700000010.75, t.now)
+  end)
+
+  it("is the same for the same seed", function()
+    local function story(seed)
+      local t = testing.new { seed = seed }
+      local h, c, j = game(t)
+      return table.concat({ h.session.oid, c.session.oid, j.relay.id, j.host_relay.id }, " ")
+    end
+    assert.equal(story(1), story(1))
+    assert.not_equal(story(1), story(2))
+  end)
+
+  it("is a session as it is now, and after its end as it was", function()
+    local t = bench "return {}"
+    local h, _, j = game(t)
+    assert.equal(1, h.session.joins)
+    t:drop { sender = "10.0.0.2:4000", port = j.host_relay.port, data = "x" }
+    h:leave("reset")
+    assert.equal(1, h.session.joins)
+    t:advance(31)
+    assert.truthy(j.relay.port)
+  end)
+end)
+
+describe("a close", function()
+  it("ends the relay", function()
+    local t = bench [[
+      local relay = require "relay"
+      return { destroyed = function(ev) relay.log.info(ev.reason) end }]]
+    local _, _, j = game(t)
+    assert.is_true(t:close(j.relay.id))
+    assert.equal("api", t.logs[1].msg)
+    assert.is_nil((t:close(j.relay.id)))
+    assert.is_true(t:close(j.host_relay))
+    assert.error_matches(function() t:close(7) end, "a number")
+  end)
+end)
+
+describe("misuse", function()
+  local function is_refused(word, f, ...)
+    local args = { ... }
+    local ok, why = pcall(function() return f(unpack(args)) end)
+    assert.is_false(ok)
+    assert.matches(word, tostring(why))
+  end
+
+  it("of options is refused by name", function()
+    is_refused("testing.new has no nwo; did you mean now%?", testing.new, { nwo = 1 })
+    is_refused("now is a string", testing.new, { now = "x" })
+    is_refused("seed", testing.new, { seed = -1 })
+    is_refused("did you mean", testing.new, { settings = { udp_relay_prots = "1" } })
+    is_refused("connect", testing.new, { settings = { connect = "maybe" } })
+    is_refused("settings.x is a table", testing.new, { settings = { x = {} } })
+    local t = testing.new()
+    is_refused("did you mean meta%?", t.join, t, { mta = {} })
+    is_refused("did you mean mode%?", t.connect, t, {}, "x", { mod = "relay" })
+    is_refused("did you mean port%?", t.drop, t, { sender = "1.2.3.4:5", prot = 1 })
+  end)
+
+  it("of addresses, words and ports is refused", function()
+    local t = testing.new()
+    is_refused("has no port", t.join, t, { udp = "10.0.0.1" })
+    is_refused("an address with a port", t.join, t, { udp = "10.0.0.300:1" })
+    is_refused("without a port", t.join, t, { ip = "10.0.0.1:4" })
+    is_refused("udp is a number", t.join, t, { udp = 7 })
+    is_refused("has a space", t.join, t, { meta = { a = "b c" } })
+    is_refused("cannot be a word", t.join, t, { meta = { ["A b"] = 1 } })
+    is_refused("meta.a is a table", t.join, t, { meta = { a = {} } })
+    is_refused("none of the relay's", t.drop, t, { sender = "1.2.3.4:5", port = 7 })
+    is_refused("1 to 65535", t.drop, t, { sender = "1.2.3.4:5", port = 0.5 })
+    is_refused("at most 65507", t.drop, t, { sender = "1.2.3.4:5", port = 50000, data = ("x"):rep(65508) })
+    is_refused("sender is a nil", t.drop, t, { port = 50000 })
+    is_refused("who connects", t.connect, t, {}, "x")
+    is_refused("who connects", t.connect, t, testing.new():join(), "x")
+    is_refused("cannot be an oid", t.connect, t, t:join(), "a b")
+    is_refused("there is relay, connect", t.connect, t, t:join(), "x", { mode = "direct" })
+    is_refused("did you mean reset%?", t:join().leave, t:join(), "rest")
+    is_refused("expected", t.advance, t, -1)
+    is_refused("expected", t.advance, t, 0 / 0)
+    is_refused("a string is expected", t.call, t, {})
+  end)
+
+  it("of names is refused, and what comes later says so", function()
+    local t = testing.new()
+    is_refused("did you mean connect%?", function() return t.conect end)
+    is_refused("did you mean files%?", function() t.fils = {} end)
+    for _, name in ipairs { "lookup", "hosts", "drain" } do
+      is_refused(name .. " comes with a later version", function() return t[name] end)
+      is_refused(name .. " comes with a later version", function() t[name] = {} end)
+    end
+  end)
+end)
+
+describe("two benches", function()
+  it("share nothing", function()
+    local a, b = bench "return {}", bench [[return { register = function() return false, "b" end }]]
+    local h = a:join()
+    assert.equal("b", b:join().reason)
+    a:advance(100)
+    assert.equal(1700000000, b.now)
+    assert.is_nil(b.lines[h.session.id])
+    assert.is_true(a:join().ok)
+  end)
+end)
+
+describe("the C module", function()
+  it("refuses hostile arguments without harm", function()
+    local seed = os.time()
+    print("# seed " .. seed)
+    math.randomseed(seed)
+    local values = {
+      function() return nil end,
+      function() return math.random(-2, 70000) end,
+      function() return ({ 0 / 0, 1 / 0, -1 / 0, 2 ^ 53, -1e300, 0.5 })[math.random(6)] end,
+      function() return math.random() < 0.5 end,
+      function() return {} end,
+      function() return { "a", "b", math.random(9) } end,
+      function() return { 1, nil, {} } end,
+      function() return setmetatable({}, { __index = error, __tostring = error }) end,
+      function() return print end,
+      function() return io.stdout end,
+      function() return coroutine.create(print) end,
+      function() return ({ "", "1", "10.0.0.1:4000", "[::1]:1", "reset", "register-host\n", "connect x\n",
+        "return {}", "return { policies = {", ("x"):rep(70000), "p", "timeout", "missing", "\0" })[math.random(14)] end,
+    }
+    local function any() return values[math.random(#values)]() end
+    local open = core.bench { now = 1, seed = 1 }
+    local running = core.bench { now = 1, seed = 1 }
+    assert(running:load("x", "return { policies = {} }", {}))
+    local conn = running:accept("10.0.0.1:5")
+    local names = {}
+    for name in pairs(getmetatable(running) or debug.getmetatable(running).__index) do names[#names + 1] = name end
+    table.sort(names)
+    assert.is_true(#names > 15)
+    for _ = 1, 20000 do
+      local name = names[math.random(#names)]
+      if name ~= "close" then
+        local b = math.random() < 0.8 and running or open
+        local first = math.random() < 0.3 and conn or any()
+        pcall(b[name], math.random() < 0.95 and b or any(), first, any(), any(), any())
+      end
+      if math.random() < 0.01 then running:take() end
+    end
+    for _, f in pairs { core.bench, core.address, core.suggest, core.json } do
+      for _ = 1, 300 do pcall(f, any(), any(), any()) end
+    end
+    assert.equal("1.2.3.4:5", core.address("1.2.3.4:5").text)
+  end)
+
+  it("refuses calls of a bench that is closed", function()
+    local b = core.bench { now = 1, seed = 1 }
+    b:close()
+    b:close()
+    for name, f in pairs(debug.getmetatable(b).__index) do
+      if name ~= "close" then
+        local ok, why = pcall(f, b, "x", "x", "x", {})
+        assert.is_false(ok)
+        assert.matches("the bench is closed", why)
+      end
+    end
+  end)
+
+  it("says its version", function()
+    assert.matches("^%d+%.%d+%.%d+$", core.version)
+    assert.equal(core.version, testing.version)
+  end)
+end)
+
 describe("a bench", function()
   it("gives all of its memory back", function()
     collectgarbage()
