@@ -61,6 +61,7 @@ struct control {
     struct tcp *tcp;
     struct registrar *registrar;
     struct http *http;
+    struct api *api;            /* NULL: no control socket */
     atomic_uint stops, hangups; /* asked for by anybody; wake pairs with uv_async_send */
     unsigned hangups_seen;
     enum phase phase;
@@ -249,6 +250,13 @@ static void on_engine(uv_poll_t *poll, int status, int events)
     pump_engine(poll->data);
 }
 
+static void stopped(struct control *c)
+{
+    c->phase = STOPPED;
+    mr__api_hide(c->api); /* not every process that ends takes its server apart */
+    uv_stop(&c->loop);
+}
+
 static void go_on_stopping(struct control *c, uint64_t now)
 {
     if (c->phase == ANSWERS &&
@@ -257,8 +265,7 @@ static void go_on_stopping(struct control *c, uint64_t now)
         mr__tcp_stop(c->tcp);
     }
     if (c->phase == CLOSES && (mr__tcp_count(c->tcp) == 0 || now >= c->stop_until)) {
-        c->phase = STOPPED;
-        uv_stop(&c->loop);
+        stopped(c);
     }
 }
 
@@ -353,8 +360,7 @@ static void on_wake(uv_async_t *wake)
         begin_stop(c);
     }
     if (stops > 1 || (stops > 0 && !c->is_started)) {
-        c->phase = STOPPED;
-        uv_stop(&c->loop);
+        stopped(c);
     }
 }
 
@@ -536,6 +542,8 @@ static void close_all(struct control *c)
     mr__tcp_destroy(c->tcp);
     mr__registrar_destroy(c->registrar);
     mr__http_destroy(c->http);
+    mr__api_destroy(c->api);
+    c->api = NULL;
     c->tcp = NULL;
     c->registrar = NULL;
     c->http = NULL;
@@ -575,6 +583,15 @@ int mr__control_attach(struct control *c, struct service *service)
     return rc;
 }
 
+int mr__control_open_api(struct control *c, const char *path, const struct api_deeds *deeds)
+{
+    struct api_options opts = {
+        .loop = &c->loop, .path = path, .service = c->service, .deeds = *deeds};
+
+    assert(c->service);
+    return mr__api_open(&c->api, &opts);
+}
+
 int mr__control_start(struct control *c)
 {
     int rc;
@@ -586,6 +603,9 @@ int mr__control_start(struct control *c)
     }
     if (rc == 0) {
         rc = mr__http_start(c->http);
+    }
+    if (rc == 0 && c->api) {
+        rc = mr__api_start(c->api);
     }
     c->is_started = rc == 0;
     return rc;

@@ -4,7 +4,7 @@
  * registrar, HTTP and the engine's events to the relay service, and gives the service
  * time, randomness and a way out.
  *
- *      tcp.c  registrar.c  http.c  engine (mr_fd)        threads, signals
+ *      tcp.c registrar.c http.c api.c  engine (mr_fd)        threads, signals
  *          \      |         |      /                          |
  *           +---- control.c (loop, clock) <--- mr__control_signal()
  *                     |  ^   +-- fetch.c  file.c: what policies ask of the world
@@ -17,6 +17,7 @@
 #define MR_CONTROL_CONTROL_H
 
 #include "base/log.h"
+#include "control/api.h"
 #include "core/address.h"
 #include "engine/moonrelay.h"
 #include "service/host.h"
@@ -71,6 +72,10 @@ struct control_endpoints {
  * port
  * ("socket_port", ...) and nothing is open. */
 int mr__control_bind(struct control *c, struct control_endpoints *endpoints, const char **failed);
+
+/* Makes the control socket at path (api.h), once a service is attached. Negative errno of
+ * mr__api_open(). */
+int mr__control_open_api(struct control *c, const char *path, const struct api_deeds *deeds);
 
 /* Lets them in, once a service is attached. */
 int mr__control_start(struct control *c);

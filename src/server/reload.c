@@ -97,12 +97,18 @@ static const char *name_of(enum reload_kind kind)
     return names[kind];
 }
 
+/* A check puts nothing in use, and where there is nothing to go back to nothing has failed. */
+static bool is_counted(const struct request *q, int rc)
+{
+    return q->kind != MR_RELOAD_CHECK && !(q->kind == MR_ROLLBACK && rc == -ENOENT);
+}
+
 static void log_end(struct reload *r, const struct reload_result *result)
 {
     struct log *log = r->opts.log;
 
     if (result->rc < 0) {
-        MR_LOG(log, r->now.kind == MR_RELOAD_CHECK ? MR_LOG_WARN : MR_LOG_ERROR, "reload",
+        MR_LOG(log, is_counted(&r->now, result->rc) ? MR_LOG_ERROR : MR_LOG_WARN, "reload",
                "refused, what was in use goes on", LOG_STR("what", name_of(r->now.kind)),
                LOG_STR("by", r->now.by), LOG_STR("error", result->text));
         return;
@@ -129,7 +135,7 @@ static void finish(struct reload *r, int rc, const char *text)
     mr__policies_generation(r->opts.policies, &info);
     result.generation = info.number;
     result.n_changes = rc == 0 ? r->n_changes : 0;
-    if (now.kind != MR_RELOAD_CHECK) {
+    if (is_counted(&now, rc)) {
         r->ok += rc == 0;
         r->failed += rc < 0;
         r->is_last_ok = rc == 0;

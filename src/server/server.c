@@ -17,6 +17,7 @@
 #include "engine/moonrelay.h"
 #include "script/policies.h"
 #include "server/banner.h"
+#include "server/deeds.h"
 #include "server/reload.h"
 #include "server/startup.h"
 #include "service/metrics.h"
@@ -47,6 +48,7 @@ struct mr_server {
     struct service *service;
     struct policies *policies;
     struct reload *reload; /* NULL: still starting */
+    struct deeds deeds;
     struct control_endpoints at;
     char *ranges;    /* relay ports */
     char *endpoints; /* the line `ready` without its first word */
@@ -355,6 +357,44 @@ static void write_log_figures(void *user, struct metrics *m)
     mr__metrics_uint(m, NULL, 0, mr__log_writer_dropped(s->writer));
 }
 
+/* Where nobody asked for one, a start does not fail for want of it. */
+static int open_control_socket(struct mr_server *s, struct mr_server_error *err)
+{
+    char path[MR_CONTROL_PATH_BYTES], text[MR_CONTROL_PATH_BYTES + 128];
+    int is_asked_for = mr__startup_control_path(path, s->settings, &s->sources);
+    struct api_deeds deeds = mr__deeds_of(&s->deeds);
+    const char *why;
+    int rc;
+
+    s->deeds = (struct deeds){.mr = s->mr,
+                              .control = s->control,
+                              .service = s->service,
+                              .policies = s->policies,
+                              .reload = s->reload,
+                              .endpoints = s->endpoints,
+                              .started_at = mr__control_wall_s(s->control)};
+    if (is_asked_for == -ENOENT) {
+        return 0;
+    }
+    rc = is_asked_for < 0 ? is_asked_for : mr__control_open_api(s->control, path, &deeds);
+    why = rc == -EADDRINUSE ? "another daemon listens there"
+          : rc == -EEXIST   ? "there is something that is no socket"
+                            : mr_strerror(rc);
+    if (rc < 0 && is_asked_for != 0) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc,
+                                "cannot make the control socket (control = \"%.200s\"): %s",
+                                s->settings->control, why);
+    }
+    if (rc < 0) {
+        snprintf(text, sizeof text, "no control socket: %s: %s; `control` names another place",
+                 path, why);
+        mr__banner_warn(&s->banner, text);
+    } else {
+        MR_LOG(&s->log, MR_LOG_INFO, "start", "control socket", LOG_STR("path", path));
+    }
+    return 0;
+}
+
 static int let_players_in(struct mr_server *s, struct mr_server_error *err)
 {
     struct reload_options reload = {.log = &s->log,
@@ -372,6 +412,10 @@ static int let_players_in(struct mr_server *s, struct mr_server_error *err)
         mr__service_add_metrics(s->service, mr__process_metrics, NULL) < 0 ||
         mr__service_add_metrics(s->service, write_log_figures, s) < 0) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    }
+    rc = open_control_socket(s, err);
+    if (rc < 0) {
+        return rc;
     }
     rc = mr__control_start(s->control);
     if (rc < 0) {

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DOTENV_MAX = 1 << 20 }; /* a .env above it is no .env */
 
@@ -316,6 +317,23 @@ void mr__startup_each_warning(const struct startup *s, void (*say)(void *user, c
             say(user, m->text);
         }
     }
+}
+
+/* ---- control socket ---------------------------------------------------------------------- */
+
+int mr__startup_control_path(char path[MR_CONTROL_PATH_BYTES], const struct settings_values *v,
+                             const struct startup_sources *from)
+{
+    const char *runtime = geteuid() == 0 ? "/run" : mr__startup_variable(from, "XDG_RUNTIME_DIR");
+    bool is_usual = strcmp(v->control, "auto") == 0;
+    int n;
+
+    if (*v->control == 0 || (is_usual && (!runtime || !*runtime))) {
+        return -ENOENT;
+    }
+    n = is_usual ? snprintf(path, MR_CONTROL_PATH_BYTES, "%s/moonrelay/control.sock", runtime)
+                 : snprintf(path, MR_CONTROL_PATH_BYTES, "%s", v->control);
+    return n >= MR_CONTROL_PATH_BYTES ? -ENAMETOOLONG : !is_usual;
 }
 
 /* ---- policies ---------------------------------------------------------------------------- */

@@ -42,6 +42,12 @@ int mr__startup_resolve(struct startup *s, const struct startup_sources *from,
                         struct config *config, struct mr_server_error *err);
 void mr__startup_deinit(struct startup *s);
 
+/* Where the control socket is: 1: where the setting says, 0: its usual place, -ENOENT: none is
+ * wanted, or there is no usual place; -ENAMETOOLONG. */
+enum { MR_CONTROL_PATH_BYTES = 256 };
+int mr__startup_control_path(char path[MR_CONTROL_PATH_BYTES], const struct settings_values *v,
+                             const struct startup_sources *from);
+
 /* The chain that sources, settings and config name; done and mode are the caller's. All is borrowed
  * from s and from. */
 void mr__startup_plan(struct policies_load *out, const struct startup *s,

@@ -63,6 +63,13 @@ static void write_commands(const struct service *s, struct metrics *m)
     }
 }
 
+void mr__service_counts(const struct service *s, struct service_counts *out)
+{
+    *out = (struct service_counts){.connections = s->n_connections,
+                                   .sessions = s->sessions.n,
+                                   .relays = s->pool.n_player + s->pool.n_dynamic};
+}
+
 static void write_players(const struct service *s, struct metrics *m)
 {
     const struct metric_label with = label("state", "addressed");

@@ -141,6 +141,11 @@ typedef void (*metrics_source)(void *user, struct metrics *m);
 int mr__service_add_metrics(struct service *s, metrics_source source, void *user);
 char *mr__service_metrics(struct service *s, size_t *n, uint64_t now_ns);
 
+struct service_counts {
+    size_t connections, sessions, relays;
+};
+void mr__service_counts(const struct service *s, struct service_counts *out);
+
 /* NULL when ready, else one line (no LF) saying which part is not. Valid until the next call. */
 const char *mr__service_not_ready(struct service *s, uint64_t now_ns);
 

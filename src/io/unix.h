@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Listening sockets that have a path, for whoever may open the path and nobody else.
+ * Any thread, but not two at once: the process's umask is changed for a moment.
+ * Start reading at mr__unix_open().
+ */
+#ifndef MR_IO_UNIX_H
+#define MR_IO_UNIX_H
+
+#include <stdint.h>
+
+/* Which file a path was when we made it; somebody may have put another one there since. */
+struct unix_file {
+    uint64_t device, inode;
+};
+
+/* A nonblocking, listening socket at path with mode 0600; the path's folder is made (0700) if it is
+ * missing. What a dead process left there is replaced. -EADDRINUSE: a live one listens there;
+ * -EEXIST: there is something that is no socket; -ENAMETOOLONG; or the kernel's. */
+int mr__unix_open(const char *path, int backlog, struct unix_file *file);
+
+/* Takes one waiting connection, nonblocking. -EAGAIN: none waits. */
+int mr__unix_accept(int listener);
+
+/* Removes the path if it still is that file. */
+void mr__unix_remove(const char *path, const struct unix_file *file);
+
+#endif
