@@ -268,7 +268,7 @@ TEST(what_a_player_sent_instead_of_a_ticket_raises_nothing)
         "e30.e30.",    ".e30.e30",    "e30..e30",  "e30.e30.e30.e30", "e31.e30.AA",
         "e30=.e30.AA", "e3 0.e30.AA", "e30.e30.A", "W10.e30.AA",      "MQ.e30.AA",
     };
-    static char long_one[9000];
+    static char long_one[9000], claims[8000];
     char flipped[2048], defs[4096];
     const char *good;
 
@@ -278,6 +278,10 @@ TEST(what_a_player_sent_instead_of_a_ticket_raises_nothing)
     }
     memset(long_one, 'a', sizeof long_one - 1);
     expect(long_one, "{ hs256 = 'key' }", "malformed");
+    snprintf(claims, sizeof claims, "{\"x\":\"%.6080s\"}", long_one);
+    expect(token(HS256, claims, false), "{ hs256 = 'key' }", "malformed");
+    snprintf(claims, sizeof claims, "{\"x\":\"%.6000s\"}", long_one);
+    expect(token(HS256, claims, false), "{ hs256 = 'key' }", "ok");
     expect(token(HS256, "[1]", false), "{ hs256 = 'key' }", "malformed");
     expect(token(HS256, " [1]", false), "{ hs256 = 'key' }", "malformed");
     expect(token(HS256, "{\"sub\":\"a\",\"sub\":\"b\"}", false), "{ hs256 = 'key' }", "malformed");

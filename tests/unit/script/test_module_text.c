@@ -173,6 +173,26 @@ static void *take(size_t n)
     return mr__alloc(n, 1);
 }
 
+static size_t taken_bytes;
+
+static void *take_counting(size_t n)
+{
+    taken_bytes += n;
+    return malloc(n);
+}
+
+TEST(a_large_text_that_is_named_often_is_refused_before_it_is_copied_often)
+{
+    json_set_alloc_funcs(take_counting, free);
+    rig_start(&rig);
+    taken_bytes = 0;
+    run("local t, s = {}, ('x'):rep(1000000) for i = 1, 200 do t[i] = s end\n"
+        "fails('longer than 1 MiB', json.encode, t)");
+    CHECK_GT(4000000, taken_bytes);
+    rig_end(&rig);
+    json_set_alloc_funcs(malloc, free);
+}
+
 static const char sample[] =
     "{\"a\":[1,2.5,{\"b\":null,\"c\":[\"text\",true]}],\"d\":{\"e\":{\"f\":[[],{}]}}}";
 
@@ -235,4 +255,5 @@ TEST_MAIN(TEST_CASE(values_are_written_as_json_and_read_back),
           TEST_CASE(what_cannot_be_written_raises_and_names_the_place),
           TEST_CASE(urlencode_leaves_unreserved_characters_and_nothing_else),
           TEST_CASE(a_module_or_part_of_it_cannot_be_written_and_names_what_is_near),
+          TEST_CASE(a_large_text_that_is_named_often_is_refused_before_it_is_copied_often),
           TEST_CASE(running_out_of_memory_anywhere_in_a_conversion_leaves_no_tree_behind))
