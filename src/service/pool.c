@@ -111,10 +111,34 @@ struct seat *mr__pool_take(struct service *s)
     return seat;
 }
 
+/* A free one. */
+static void remove_seat(struct service *s, struct seat *seat)
+{
+    struct pool *pool = &s->pool;
+    struct seat *last = pool->seats[--pool->n];
+
+    if (seat->state == MR_SEAT_READY) {
+        pop_ready(pool, seat->ready_at);
+    } else if (seat->state == MR_SEAT_QUARANTINED) {
+        mr__list_remove(&seat->quarantine);
+        pool->n_quarantined--;
+    }
+    pool->seats[seat->at] = last;
+    last->at = seat->at;
+    pool->by_port[seat->port] = NULL;
+    mr_port_close(s->mr, seat->port);
+    mr__knock_target_ended(s, seat->port);
+    mr__free(seat);
+}
+
 void mr__pool_give_back(struct service *s, struct seat *seat, bool was_in_use)
 {
     struct pool *pool = &s->pool;
 
+    if (seat->is_leaving) {
+        remove_seat(s, seat);
+        return;
+    }
     if (!was_in_use) {
         push_ready(pool, seat);
         return;
@@ -170,9 +194,10 @@ static int reserve_seats(struct pool *pool, size_t more)
 }
 
 static void add_seat(struct pool *pool, struct seat *seat, uint32_t port,
-                     const struct mr_port_info *info)
+                     const struct mr_port_info *info, bool is_any)
 {
-    *seat = (struct seat){.at = (uint32_t)pool->n, .port = port, .number = info->local.port};
+    *seat = (struct seat){
+        .at = (uint32_t)pool->n, .port = port, .number = info->local.port, .is_any = is_any};
     mr__list_init(&seat->quarantine);
     mr__list_init(&seat->used);
     pool->by_port[port] = seat;
@@ -205,7 +230,7 @@ static int open_port(struct service *s, const struct mr_addr *local, struct port
     if (rc < 0) {
         goto close_port;
     }
-    add_seat(pool, seat, port, &info);
+    add_seat(pool, seat, port, &info, local->port == 0);
     if (info.rcvbuf > 0 && (uint32_t)info.rcvbuf < asked &&
         (report->clamped_rcvbuf == 0 || (uint32_t)info.rcvbuf < report->clamped_rcvbuf)) {
         report->clamped_rcvbuf = (uint32_t)info.rcvbuf;
@@ -266,30 +291,132 @@ static void note_failure(struct service *s, const struct mr_addr *local, int rc,
            LOG_STR("error", mr_strerror(rc)));
 }
 
+/* ---- the list ------------------------------------------------------------------------------ */
+
+static bool is_listed(const struct port_list *list, uint16_t number)
+{
+    return list->n > 0 && bsearch(&number, list->ports, list->n, sizeof number, compare_numbers);
+}
+
+/* By number: what the list names, how many of the kernel's choice it has room for. */
+struct wanted {
+    const struct port_list *list;
+    bool *is_open; /* [65536] */
+    size_t any;    /* of the kernel's choice that are open and stay */
+};
+
+static bool is_staying(struct wanted *w, const struct seat *seat)
+{
+    if (is_listed(w->list, seat->number)) {
+        return true;
+    }
+    return seat->is_any && w->any < w->list->any && ++w->any;
+}
+
+/* What is open already, those with a relay first: of those of the kernel's choice they stay. */
+static void look_at_open(const struct pool *pool, struct wanted *w, bool *stays)
+{
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < pool->n; i++) {
+            const struct seat *seat = pool->seats[i];
+            if ((seat->state == MR_SEAT_USED) == (round == 0)) {
+                stays[i] = is_staying(w, seat);
+                w->is_open[seat->number] = true;
+            }
+        }
+    }
+}
+
+static int open_one(struct service *s, uint16_t number, struct port_report *report)
+{
+    struct mr_addr local = s->udp_host;
+
+    local.port = number;
+    report->asked++;
+    int rc = open_port(s, &local, report);
+    if (rc < 0 && rc != -ENOMEM) {
+        note_failure(s, &local, rc, report);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int open_missing(struct service *s, const struct wanted *w, struct port_report *report)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < w->list->n; i++) {
+        if (!w->is_open[w->list->ports[i]]) {
+            rc = open_one(s, w->list->ports[i], report);
+        }
+    }
+    for (size_t i = w->any; rc == 0 && i < w->list->any; i++) {
+        rc = open_one(s, 0, report);
+    }
+    return rc;
+}
+
+/* Backwards, since the last one takes the place of one that goes. */
+static void let_go(struct service *s, const bool *stays, size_t n, struct port_report *report)
+{
+    for (size_t i = n; i-- > 0;) {
+        struct seat *seat = s->pool.seats[i];
+
+        seat->is_leaving = !stays[i];
+        if (stays[i]) {
+            continue;
+        }
+        if (seat->state == MR_SEAT_USED) {
+            report->draining++;
+        } else {
+            remove_seat(s, seat);
+            report->closed++;
+        }
+    }
+}
+
+static void close_from(struct service *s, size_t first)
+{
+    while (s->pool.n > first) {
+        remove_seat(s, s->pool.seats[s->pool.n - 1]);
+    }
+}
+
+/*
+ * New ports are opened before old ones are let go, so that a list that cannot be had
+ * leaves everything as it was. A port that was leaving and is listed again stays.
+ */
+int mr__pool_adjust(struct service *s, const struct port_list *list, struct port_report *report)
+{
+    struct pool *pool = &s->pool;
+    size_t before = pool->n, staying = 0;
+    struct wanted w = {.list = list, .is_open = mr__alloc(65536, sizeof *w.is_open)};
+    bool *stays = mr__alloc(before + 1, sizeof *stays);
+    int rc = w.is_open && stays ? reserve_seats(pool, list->n + list->any) : -ENOMEM;
+
+    *report = (struct port_report){.asked = 0};
+    if (rc == 0) {
+        look_at_open(pool, &w, stays);
+        for (size_t i = 0; i < before; i++) {
+            staying += stays[i];
+        }
+        rc = open_missing(s, &w, report);
+    }
+    if (rc == 0 && report->opened + staying == 0) {
+        rc = report->first_error ? report->first_error : -EINVAL;
+    }
+    if (rc < 0) {
+        close_from(s, before);
+    } else {
+        let_go(s, stays, before, report);
+        format_ranges(pool, report->ranges, sizeof report->ranges);
+    }
+    mr__free(w.is_open);
+    mr__free(stays);
+    return rc;
+}
+
 int mr__service_open_ports(struct service *s, struct port_report *report)
 {
-    const struct port_list *list = &mr__settings_values(s->settings)->udp_relay_ports;
-    struct pool *pool = &s->pool;
-    size_t n = list->n + list->any;
-
-    *report = (struct port_report){.asked = n};
-    if (reserve_seats(pool, n) < 0) {
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct mr_addr local = s->udp_host;
-        local.port = i < list->n ? list->ports[i] : 0;
-        int rc = open_port(s, &local, report);
-        if (rc == -ENOMEM) {
-            return rc;
-        }
-        if (rc < 0) {
-            note_failure(s, &local, rc, report);
-        }
-    }
-    if (report->opened == 0) {
-        return report->first_error ? report->first_error : -EINVAL;
-    }
-    format_ranges(pool, report->ranges, sizeof report->ranges);
-    return 0;
+    return mr__pool_adjust(s, &mr__settings_values(s->settings)->udp_relay_ports, report);
 }

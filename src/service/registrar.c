@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { PID_LENGTH_MAX = 256 }; /* the setting's most */
+
 static void reply(struct service *s, const struct mr_addr *to, const struct mr_addr *local,
                   const char *text)
 {
@@ -143,8 +145,8 @@ static enum registrar_result handle(struct service *s, const struct mr_addr *fro
     if (!mr__registrar_is_served(s, from)) {
         return MR_REGISTRAR_SILENT;
     }
-    struct session *p =
-        n == mr__settings_values(s->settings)->pid_length ? mr__session_by_pid(s, data, n) : NULL;
+    /* Sessions from before a reload may have ids of another length. */
+    struct session *p = n > 0 && n <= PID_LENGTH_MAX ? mr__session_by_pid(s, data, n) : NULL;
     if (!p) {
         return answer_unknown(s, from, local, n);
     }

@@ -328,7 +328,7 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev)
     seat->is_closing = false;
     seat->dynamics_to_me = 0;
     mr__pool_give_back(s, seat, true);
-    mr__knock_target_ended(s, seat->port);
+    mr__knock_target_ended(s, ev->u.ended.port);
 }
 
 /* ---- owners -------------------------------------------------------------------------------- */

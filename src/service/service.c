@@ -12,6 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    PORTS_ROOM_MIN = 8192, /* a few reloads' worth; what is not used costs no memory */
+    PORTS_ROOM_MAX = 65536,
+};
+
 /* ---- turns --------------------------------------------------------------------------------- */
 
 void mr__turn_begin(struct service *s, uint64_t now_ns)
@@ -104,13 +109,20 @@ double mr__wall(const struct service *s)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* A reload opens the ports of another list before it lets go of the old ones. */
+static uint32_t room_for_ports(const struct port_list *list)
+{
+    size_t n = 2 * (list->n + list->any);
+
+    n = n > PORTS_ROOM_MIN ? n : PORTS_ROOM_MIN;
+    return (uint32_t)(n < PORTS_ROOM_MAX ? n : PORTS_ROOM_MAX);
+}
+
 void mr__service_engine_options(const struct settings_values *v, struct mr_options *o)
 {
-    size_t ports = v->udp_relay_ports.n + v->udp_relay_ports.any;
-
     o->workers = v->workers;
     o->pairing = v->pairing_open ? MR_PAIRING_OPEN : MR_PAIRING_PAIRED;
-    o->max_ports = ports > 0 ? (uint32_t)ports : 1;
+    o->max_ports = room_for_ports(&v->udp_relay_ports);
     o->socket_buffer_bytes = v->udp_buffer;
     o->limits.relay_bytes_per_s = v->max_individual_traffic;
     o->limits.global_bytes_per_s = v->max_global_traffic;
@@ -123,6 +135,17 @@ void mr__service_engine_options(const struct settings_values *v, struct mr_optio
     o->hold.time_ns = v->hold_time_ns;
     o->hold.flows = v->hold_flows;
     o->hold.memory_bytes = v->hold_memory;
+}
+
+/* What of them can change while traffic flows. */
+static void change_engine(struct service *s, const struct settings_values *v)
+{
+    struct mr_options o;
+
+    mr_options_init(&o, sizeof o);
+    mr__service_engine_options(v, &o);
+    mr_set_limits(s->mr, &o.limits);
+    mr_set_hold(s->mr, &o.hold);
 }
 
 static void init_lists(struct service *s)
@@ -164,19 +187,43 @@ static int init_tables(struct service *s)
 }
 
 /* Texts of settings that are kept parsed; they were checked when they were read. */
-static int read_settings(struct service *s)
+struct parsed {
+    struct mr_addr udp_host, public_address;
+    struct nets exempt;
+};
+
+static int parse_settings(struct parsed *p, const struct settings_values *v)
 {
-    const struct settings_values *v = mr__settings_values(s->settings);
     const char *host = v->udp_host, *public = v->public_address;
 
-    if (mr_addr_parse_ip(&s->udp_host, host, strlen(host), NULL) != MR_ADDR_OK) {
+    *p = (struct parsed){.public_address = {.family = 0}};
+    if (mr_addr_parse_ip(&p->udp_host, host, strlen(host), NULL) != MR_ADDR_OK) {
         return -EINVAL;
     }
     if (public[0] &&
-        mr_addr_parse_ip(&s->public_address, public, strlen(public), NULL) != MR_ADDR_OK) {
+        mr_addr_parse_ip(&p->public_address, public, strlen(public), NULL) != MR_ADDR_OK) {
         return -EINVAL;
     }
-    return mr__nets_parse(&s->caps_exempt, v->caps_exempt, strlen(v->caps_exempt));
+    return mr__nets_parse(&p->exempt, v->caps_exempt, strlen(v->caps_exempt));
+}
+
+static void use_parsed(struct service *s, const struct parsed *p)
+{
+    mr__nets_deinit(&s->caps_exempt);
+    s->caps_exempt = p->exempt;
+    s->udp_host = p->udp_host;
+    s->public_address = p->public_address;
+}
+
+static int read_settings(struct service *s)
+{
+    struct parsed parsed;
+    int rc = parse_settings(&parsed, mr__settings_values(s->settings));
+
+    if (rc == 0) {
+        use_parsed(s, &parsed);
+    }
+    return rc;
 }
 
 int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns)
@@ -247,6 +294,44 @@ void mr__service_observe(struct service *s,
 {
     s->ended = ended;
     s->ended_user = user;
+}
+
+/* ---- settings ------------------------------------------------------------------------------ */
+
+/* What cannot fail comes after what can. */
+static int apply_settings(struct service *s, const struct settings *fresh,
+                          struct port_report *report)
+{
+    const struct settings_values *v = mr__settings_values(fresh);
+    struct parsed parsed;
+    int rc = parse_settings(&parsed, v);
+
+    if (rc < 0) {
+        return rc;
+    }
+    rc = mr__pool_adjust(s, &v->udp_relay_ports, report);
+    if (rc < 0) {
+        mr__nets_deinit(&parsed.exempt);
+        return rc;
+    }
+    use_parsed(s, &parsed);
+    s->settings = fresh;
+    change_engine(s, v);
+    s->oids_used_up = s->pids_used_up = false;
+    if (s->log) {
+        s->log->level = v->log_level;
+        s->log->format = v->log_format;
+    }
+    return 0;
+}
+
+int mr__service_apply_settings(struct service *s, const struct settings *fresh,
+                               struct port_report *report, uint64_t now_ns)
+{
+    mr__turn_begin(s, now_ns);
+    int rc = apply_settings(s, fresh, report);
+    mr__turn_end(s);
+    return rc;
 }
 
 void mr__service_stop(struct service *s, uint64_t now_ns)
@@ -323,7 +408,7 @@ void mr__service_tick(struct service *s, uint64_t now_ns)
     ping_workers(s);
     mr__pool_release_due(s);
     mr__known_expire(s);
-    mr__stores_tick(s->stores, now_ns);
+    mr__stores_tick(s->stores, s->now_ns);
     s->is_decider_first = !s->is_decider_first;
     if (!s->is_decider_first) {
         run_tasks(s);

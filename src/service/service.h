@@ -90,20 +90,30 @@ struct service_outcome {
 void mr__service_observe(struct service *s,
                          void (*ended)(void *user, const struct service_outcome *o), void *user);
 
-/* Puts a decider in, or takes it away (NULL). Pending requests must be none. */
+/* Puts a decider in, or takes it away (NULL): pending requests must be none. The same one again,
+ * at any time: what it wants has changed (other policies were loaded). */
 void mr__service_set_hooks(struct service *s, const struct hooks *hooks);
 
 /* Opens the relay ports of the settings. Ports that cannot be bound are left out with a warning;
  * -EADDRINUSE etc. when none could. clamped: the smallest receive buffer granted when it is less
  * than asked, else 0. */
 struct port_report {
-    size_t asked, opened;
+    size_t asked, opened;    /* of those that were not open already */
+    size_t closed, draining; /* by a reload: closed now; once their relay has ended */
     struct mr_addr first_failed;
     int first_error;
     uint32_t clamped_rcvbuf;
     char ranges[256]; /* "49152-51200/udp", as a firewall rule would name it; cut with "..." */
 };
 int mr__service_open_ports(struct service *s, struct port_report *report);
+
+/* Switches to the settings of a reload (mr__settings_adopt() was called), which outlive the service
+ * or the next call; the old ones are not used any more. Limits and times hold for what is there
+ * already, too. Ports that are new in udp_relay_ports are opened; those that are not listed any
+ * more get no new relay, and close at once or when their relay has ended. -ENOMEM, or why none of
+ * the ports could be opened while none of the old ones stays: nothing has changed. */
+int mr__service_apply_settings(struct service *s, const struct settings *fresh,
+                               struct port_report *report, uint64_t now_ns);
 
 /* ---- command channel. local: what the client connected to (a relayed `connect` names it). */
 conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,

@@ -457,6 +457,81 @@ int mr__settings_resolve(struct settings *s)
     return 0;
 }
 
+/* ---- reading again ------------------------------------------------------------------------- */
+
+static bool is_same_text(const struct settings *a, const struct settings *b, size_t i)
+{
+    const char *preset = mr__setting_rows[i].preset;
+
+    return strcmp(a->texts[i] ? a->texts[i] : preset, b->texts[i] ? b->texts[i] : preset) == 0;
+}
+
+static bool is_same_value(const struct settings_values *a, const struct settings_values *b,
+                          const struct setting_row *row)
+{
+    const void *x = (const char *)a + row->offset, *y = (const char *)b + row->offset;
+
+    if (row->flags & MR_SETTING_STRING) {
+        return strcmp(*(char *const *)x, *(char *const *)y) == 0;
+    }
+    return memcmp(x, y, row->size) == 0;
+}
+
+static int copy_text(char **to, const char *from)
+{
+    char *copy = from ? mr__strndup(from, strlen(from)) : NULL;
+
+    if (from && !copy) {
+        return -ENOMEM;
+    }
+    mr__free(*to);
+    *to = copy;
+    return 0;
+}
+
+/* The value itself and where it came from. */
+static int keep_running(struct settings *fresh, const struct settings *running, size_t i)
+{
+    const struct setting_row *row = &mr__setting_rows[i];
+    struct settings_values from = running->values;
+    int rc = copy_text(&fresh->texts[i], running->texts[i]);
+
+    if (rc == 0) {
+        rc = copy_text(&fresh->places[i], running->places[i]);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    fresh->sources[i] = running->sources[i];
+    if (row->flags & MR_SETTING_STRING) {
+        return copy_text(field_of(&fresh->values, row), *(char **)field_of(&from, row));
+    }
+    memcpy(field_of(&fresh->values, row), field_of(&from, row), row->size);
+    return 0;
+}
+
+int mr__settings_adopt(struct settings *fresh, const struct settings *running,
+                       void (*kept)(void *user, const char *key), void *user)
+{
+    for (size_t i = 0; i < mr__setting_row_count; i++) {
+        const struct setting_row *row = &mr__setting_rows[i];
+
+        if (row->flags & (MR_SETTING_LIVE | MR_SETTING_LATER)) {
+            continue;
+        }
+        /* Of the same text, a value may differ by what the process had room for. */
+        if (kept && !is_same_text(fresh, running, i) &&
+            !is_same_value(&fresh->values, &running->values, row)) {
+            kept(user, row->key);
+        }
+        int rc = keep_running(fresh, running, i);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 struct settings *mr__settings_create(void)
@@ -550,7 +625,7 @@ void mr__settings_row(const struct settings *s, size_t i, struct settings_row *o
         .preset = row->preset,
         .source = s->sources[i],
         .place = s->places[i],
-        .is_live = false, /* nothing is read again while we run, so nothing changes */
+        .is_live = row->flags & MR_SETTING_LIVE,
         .has_effect = !(row->flags & MR_SETTING_LATER),
         .help = row->help,
     };

@@ -112,6 +112,12 @@ void mr__settings_forget(struct settings *s, enum settings_source source);
  * called again after more offers. */
 int mr__settings_resolve(struct settings *s);
 
+/* Of the resolved settings of a reload: what cannot change while we run keeps the running value,
+ * and kept (may be NULL) is called for each key that was to have another one. -ENOMEM: fresh is of
+ * no use any more. */
+int mr__settings_adopt(struct settings *fresh, const struct settings *running,
+                       void (*kept)(void *user, const char *key), void *user);
+
 /* Lowers max_connections to what the process has room for, until the next resolve. */
 void mr__settings_cap_connections(struct settings *s, uint32_t most);
 

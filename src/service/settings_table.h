@@ -14,6 +14,7 @@ enum setting_flags {
     MR_SETTING_NORAY = 1 << 0,  /* noray has it: NORAY_<KEY> is read as well */
     MR_SETTING_STRING = 1 << 1, /* the field is a const char * that the values own */
     MR_SETTING_LATER = 1 << 2,  /* read and checked; what it governs is not built yet */
+    MR_SETTING_LIVE = 1 << 3,   /* a reload changes it: see mr__service_apply_settings() */
 };
 
 struct setting_row {
@@ -21,7 +22,7 @@ struct setting_row {
     /* Parses text[0..n) into *field. 0, -EINVAL or -ERANGE with why filled, -ENOMEM. */
     int (*read)(const struct setting_row *row, const char *text, size_t n, void *field,
                 char why[MR_SETTING_WHY_MAX]);
-    size_t offset; /* of the field in settings_values */
+    size_t offset, size; /* of the field in settings_values */
     unsigned flags;
     uint64_t min, max; /* inclusive, in the value's own unit; unused by texts */
 };

@@ -284,6 +284,8 @@ struct seat {
     uint32_t at;     /* its place in pool.seats */
     uint32_t port;   /* the engine's index */
     uint16_t number; /* UDP */
+    bool is_any;     /* of the kernel's choice */
+    bool is_leaving; /* gets no new relay; closes when it is free */
     enum seat_state state;
     uint32_t ready_at; /* its place in pool.ready */
     struct list quarantine;
@@ -629,10 +631,13 @@ void mr__making_end(struct service *s, struct making *m, const struct refusal *r
 
 int mr__pool_init(struct pool *pool);
 void mr__pool_deinit(struct service *s);
+/* Opens what is new in the list and lets go of what is not in it. As mr__service_open_ports(). */
+int mr__pool_adjust(struct service *s, const struct port_list *list, struct port_report *report);
 struct seat *mr__pool_seat(const struct service *s, uint32_t port);
 size_t mr__pool_free(const struct service *s);
 /* NULL: none is left. The seat is USED, without a relay. */
 struct seat *mr__pool_take(struct service *s);
+/* The seat may be gone afterwards. */
 void mr__pool_give_back(struct service *s, struct seat *seat, bool was_in_use);
 /* Ends the quarantine of those that are due. */
 void mr__pool_release_due(struct service *s);

@@ -20,7 +20,7 @@
         }                                                                        \
     } while (0)
 
-enum { POLL_ROUNDS_MAX = 10000 };
+enum { POLL_ROUNDS_MAX = 10000, WORLD_PORTS = 4096 };
 
 static uint64_t clock_ns(void *user)
 {
@@ -293,24 +293,40 @@ void world_answer_pending(struct world *w)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static void offer(struct world *w, const char *text)
+static void offer(struct settings *settings, const char *text)
 {
     char key[64];
     const char *equals = strchr(text, '=');
 
     snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
-    NEED((mr__settings_offer(w->settings, MR_SETTING_COMMAND_LINE, key, equals + 1,
-                             strlen(equals + 1), NULL)) == 0);
+    NEED((mr__settings_offer(settings, MR_SETTING_CONFIG, key, equals + 1, strlen(equals + 1),
+                             NULL)) == 0);
 }
 
-static void open_engine(struct world *w)
+static void offer_all(struct settings *to, const char *const *settings)
+{
+    bool has_ports = false;
+
+    for (size_t i = 0; settings && settings[i]; i++) {
+        has_ports = has_ports || strncmp(settings[i], "udp_relay_ports=", 16) == 0;
+    }
+    if (!has_ports) {
+        offer(to, "udp_relay_ports=49152+15");
+    }
+    for (size_t i = 0; settings && settings[i]; i++) {
+        offer(to, settings[i]);
+    }
+    NEED((mr__settings_resolve(to)) == 0);
+}
+
+static void open_engine(struct world *w, enum mr_io io)
 {
     const struct settings_values *v = mr__settings_values(w->settings);
     struct mr_options o;
 
     mr_options_init(&o, sizeof o);
     o.workers = 0;
-    o.io = MR_IO_NONE;
+    o.io = io;
     o.pairing = v->pairing_open ? MR_PAIRING_OPEN : MR_PAIRING_PAIRED;
     o.limits.relay_bytes_per_s = v->max_individual_traffic;
     o.limits.global_bytes_per_s = v->max_global_traffic;
@@ -339,6 +355,37 @@ static uint64_t seed(void)
 
 struct world *world_open(const char *const *settings)
 {
+    return world_open_io(settings, MR_IO_NONE);
+}
+
+static void note_kept(void *user, const char *key)
+{
+    size_t n = strlen(user);
+
+    snprintf((char *)user + n, 256 - n, "%s ", key);
+}
+
+int world_reload(struct world *w, const char *const *settings, char kept[256])
+{
+    struct settings *fresh = mr__settings_create();
+
+    NEED(fresh);
+    kept[0] = '\0';
+    offer_all(fresh, settings);
+    NEED(mr__settings_adopt(fresh, w->settings, note_kept, kept) == 0);
+    int rc = mr__service_apply_settings(w->service, fresh, &w->report, w->now_ns);
+    if (rc < 0) {
+        mr__settings_destroy(fresh);
+        return rc;
+    }
+    mr__settings_destroy(w->settings);
+    w->settings = fresh;
+    world_settle(w);
+    return 0;
+}
+
+struct world *world_open_io(const char *const *settings, enum mr_io io)
+{
     long blocks = mr__alloc_live();
     struct world *w = calloc(1, sizeof *w);
 
@@ -347,18 +394,8 @@ struct world *world_open(const char *const *settings)
     w->random = seed();
     w->settings = mr__settings_create();
     NEED(w->settings);
-    bool has_ports = false;
-    for (size_t i = 0; settings && settings[i]; i++) {
-        has_ports = has_ports || strncmp(settings[i], "udp_relay_ports=", 16) == 0;
-    }
-    if (!has_ports) {
-        offer(w, "udp_relay_ports=49152+15");
-    }
-    for (size_t i = 0; settings && settings[i]; i++) {
-        offer(w, settings[i]);
-    }
-    NEED((mr__settings_resolve(w->settings)) == 0);
-    open_engine(w);
+    offer_all(w->settings, settings);
+    open_engine(w, io);
     w->log = (struct log){.level = MR_LOG_TRACE, .sink = on_log, .user = w};
     w->hooks = (struct hooks){.self = w,
                               .wants = hooks_want,
@@ -555,8 +592,8 @@ uint32_t world_port(const struct world *w, unsigned number)
 {
     struct mr_port_info info;
 
-    for (uint32_t i = 0; mr_port_info(w->mr, i, &info) == 0; i++) {
-        if (info.local.port == number) {
+    for (uint32_t i = 0; i < WORLD_PORTS; i++) {
+        if (mr_port_info(w->mr, i, &info) == 0 && info.local.port == number) {
             return i;
         }
     }

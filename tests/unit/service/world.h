@@ -69,6 +69,11 @@ struct world {
 
 /* settings: "key=value" strings, ended by NULL; may be NULL. Ports default to 0+15. */
 struct world *world_open(const char *const *settings);
+/* The same with real sockets, where io is MR_IO_KERNEL. */
+struct world *world_open_io(const char *const *settings, enum mr_io io);
+/* Reads the settings anew, as a reload does: instead of those of world_open() these. Returns what
+ * mr__service_apply_settings() did; kept: the keys that need a restart, each with a space. */
+int world_reload(struct world *w, const char *const *settings, char kept[256]);
 /* Checks that nothing is left behind. */
 void world_close(struct world *w);
 
