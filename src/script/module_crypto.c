@@ -101,6 +101,7 @@ static int on_equal(lua_State *L)
     struct str b = check_data(L, 2, "relay.crypto.equal", "b");
 
     lua_pushboolean(L, a.n == b.n && sodium_memcmp(a.s, b.s, a.n) == 0);
+    charge_for(L, a.n + b.n);
     return 1;
 }
 
