@@ -13,19 +13,26 @@
 
 enum { WORD_MAX = 32 }; /* longer than every word of ours, with room for mistakes */
 
+/* Which commands a flag belongs to. */
+enum { START = 1, WATCH = 2, ASK = 4, RELOAD = 8, TICKET = 16, ANY = ~0 };
+
 struct word {
     const char *text;
     unsigned value; /* command: operands; flag: whether it takes a value */
+    unsigned flags;
 };
 
 static const struct word commands[] = {
-#define X(constant, word, operands) {word, operands},
+#define X(constant, word, operands, flags) {word, operands, flags},
     MR_COMMANDS(X)
 #undef X
 };
 
 static const struct word flags[] = {
-    {"--config", 1}, {"--policy", 1}, {"--set", 1}, {"--help", 0}, {"-h", 0}, {"--version", 0},
+    {"--config", 1, START}, {"--policy", 1, START}, {"--set", 1, START},      {"--watch", 0, WATCH},
+    {"--control", 1, ASK},  {"--json", 0, ASK},     {"--check", 0, RELOAD},   {"--sub", 1, TICKET},
+    {"--game", 1, TICKET},  {"--key", 1, TICKET},   {"--key-env", 1, TICKET}, {"--ttl", 1, TICKET},
+    {"--help", 0, ANY},     {"-h", 0, ANY},         {"--version", 0, ANY},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -34,7 +41,8 @@ struct reader {
     struct arguments *out;
     char *error;
     size_t cap;
-    bool has_command;
+    bool has_command, is_final; /* final: nothing behind it is read */
+    bool is_seen[sizeof flags / sizeof flags[0]];
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(struct reader *r, const char *format, ...)
@@ -120,23 +128,76 @@ static int read_operand(struct reader *r, const char *text)
         r->has_command = true;
         return 0;
     }
-    if (a->operand || commands[a->command].value == 0) {
+    if (a->n_operands == commands[a->command].value) {
         return refuse(r, "unexpected argument \"%.100s\" after %s", text,
                       commands[a->command].text);
     }
-    a->operand = text;
+    a->operands[a->n_operands++] = text;
+    return 0;
+}
+
+/* Where the value of a flag goes, if there is one place for it. */
+static const char **place_of(struct arguments *a, const char *flag)
+{
+    const struct {
+        const char *flag;
+        const char **to;
+    } places[] = {
+        {"--config", &a->config}, {"--control", &a->control}, {"--sub", &a->sub},
+        {"--game", &a->game},     {"--key", &a->key},         {"--key-env", &a->key_variable},
+        {"--ttl", &a->ttl},
+    };
+
+    for (size_t i = 0; i < COUNT(places); i++) {
+        if (strcmp(places[i].flag, flag) == 0) {
+            return places[i].to;
+        }
+    }
+    return NULL;
+}
+
+static int take_flag(struct reader *r, const struct word *w, const char *value)
+{
+    struct arguments *a = r->out;
+    const char **place = place_of(a, w->text);
+
+    if (place && *place) {
+        return refuse(r, "%s is given twice", w->text);
+    }
+    r->is_seen[w - flags] = true;
+    if (place) {
+        *place = value;
+    } else if (strcmp(w->text, "--policy") == 0) {
+        a->policies[a->n_policies++] = value;
+    } else if (strcmp(w->text, "--set") == 0) {
+        a->sets[a->n_sets++] = value;
+    } else if (strcmp(w->text, "--watch") == 0) {
+        a->sets[a->n_sets++] = "watch=on";
+    } else if (strcmp(w->text, "--json") == 0) {
+        a->is_json = 1;
+    } else if (strcmp(w->text, "--check") == 0) {
+        a->is_check = 1;
+    } else if (strcmp(w->text, "--version") == 0) {
+        a->command = CLI_VERSION;
+        r->is_final = true;
+    } else {
+        a->operands[0] = r->has_command ? commands[a->command].text : NULL;
+        a->n_operands = r->has_command;
+        a->command = CLI_HELP;
+        r->is_final = true;
+    }
     return 0;
 }
 
 /* Returns how many of argv it took, or negative. */
 static int read_flag(struct reader *r, const char *text, const char *next)
 {
-    struct arguments *a = r->out;
     const char *equals = strchr(text, '=');
     size_t len = equals ? (size_t)(equals - text) : strlen(text);
     const struct word *w = find(flags, COUNT(flags), text, len);
     const char *value = equals ? equals + 1 : next;
     char name[WORD_MAX + 1];
+    int rc;
 
     if (!w) {
         snprintf(name, sizeof name, "%.*s", (int)(len < WORD_MAX ? len : WORD_MAX), text);
@@ -148,24 +209,29 @@ static int read_flag(struct reader *r, const char *text, const char *next)
     if (!w->value && equals) {
         return refuse(r, "%s takes no value", w->text);
     }
-    if (strcmp(w->text, "--config") == 0) {
-        if (a->config) {
-            return refuse(r, "--config is given twice");
-        }
-        a->config = value;
-    } else if (strcmp(w->text, "--policy") == 0) {
-        a->policies[a->n_policies++] = value;
-    } else if (strcmp(w->text, "--set") == 0) {
-        a->sets[a->n_sets++] = value;
-    } else {
-        a->command = strcmp(w->text, "--version") == 0 ? CLI_VERSION : CLI_HELP;
-    }
-    return w->value && !equals ? 2 : 1;
+    rc = take_flag(r, w, value);
+    return rc < 0 ? rc : w->value && !equals ? 2 : 1;
 }
 
-static bool is_final(enum command c)
+/* A flag of another command is a mistake, not something to pass over. */
+static int check_flags(struct reader *r)
 {
-    return c == CLI_VERSION || c == CLI_HELP;
+    const struct word *command = &commands[r->out->command];
+
+    for (size_t i = 0; i < COUNT(flags); i++) {
+        if (r->is_seen[i] && !(flags[i].flags & command->flags)) {
+            return refuse(r, "%s is no flag of %s", flags[i].text, command->text);
+        }
+    }
+    if (r->out->command == CLI_CHECK && r->out->n_operands > 0 && r->out->config) {
+        return refuse(r, "check: the config file is given twice");
+    }
+    return 0;
+}
+
+const char *mr__arguments_word(enum command c)
+{
+    return commands[c].text;
 }
 
 int mr__arguments_read(struct arguments *out, int argc, char *const *argv, char *error, size_t cap)
@@ -187,7 +253,7 @@ int mr__arguments_read(struct arguments *out, int argc, char *const *argv, char 
             may_be_flag = false;
         } else if (may_be_flag && argv[i][0] == '-' && argv[i][1]) {
             rc = read_flag(&r, argv[i], argv[i + 1]);
-            if (rc > 0 && is_final(out->command)) {
+            if (rc > 0 && r.is_final) {
                 return 0; /* somebody who asks for help is not told what else is wrong */
             }
         } else {
@@ -200,9 +266,9 @@ int mr__arguments_read(struct arguments *out, int argc, char *const *argv, char 
         }
         i += rc;
     }
-    if (out->command == CLI_CHECK && out->operand && out->config) {
+    if (check_flags(&r) < 0) {
         mr__arguments_deinit(out);
-        return refuse(&r, "check: the config file is given twice");
+        return -EINVAL;
     }
     return 0;
 }

@@ -8,30 +8,49 @@
 
 #include <stddef.h>
 
-/* X(constant, word, how many operands it takes) */
-#define MR_COMMANDS(X)         \
-    X(SERVE, "serve", 0)       \
-    X(CHECK, "check", 1)       \
-    X(SETTINGS, "settings", 1) \
-    X(TEST, "test", 0)         \
-    X(VERSION, "version", 0)   \
-    X(HELP, "help", 0)
+/* X(constant, word, how many operands it takes, flags of its own besides --help) */
+#define MR_COMMANDS(X)                           \
+    X(SERVE, "serve", 0, START | WATCH)          \
+    X(CHECK, "check", 1, START)                  \
+    X(SETTINGS, "settings", 1, START)            \
+    X(TEST, "test", 0, 0)                        \
+    X(TICKET, "ticket", 0, TICKET)               \
+    X(STATUS, "status", 0, START | ASK)          \
+    X(SESSIONS, "sessions", 0, START | ASK)      \
+    X(RELAYS, "relays", 0, START | ASK)          \
+    X(POLICIES, "policies", 0, START | ASK)      \
+    X(KICK, "kick", 2, START | ASK)              \
+    X(CLOSE, "close", 2, START | ASK)            \
+    X(RELOAD, "reload", 0, START | ASK | RELOAD) \
+    X(ROLLBACK, "rollback", 0, START | ASK)      \
+    X(CALL, "call", 34, START | ASK)             \
+    X(VERSION, "version", 0, START)              \
+    X(HELP, "help", 1, START)
 
 enum command {
-#define X(constant, word, operands) CLI_##constant,
+#define X(constant, word, operands, flags) CLI_##constant,
     MR_COMMANDS(X)
 #undef X
         CLI_COMMAND_COUNT
 };
 
+enum { CLI_OPERANDS_MAX = 34 };
+
 struct arguments {
-    enum command command;
-    const char *operand;           /* of check and settings, or NULL */
+    enum command command; /* HELP with the first operand: the page of that command */
+    const char *operands[CLI_OPERANDS_MAX];
+    size_t n_operands;
     const char *config;            /* or NULL */
     const char **policies, **sets; /* inside of `lists` */
     size_t n_policies, n_sets;
     const char **lists;
+    const char *control;                               /* or NULL */
+    const char *sub, *game, *key, *key_variable, *ttl; /* of ticket, or NULL */
+    int is_json, is_check;
 };
+
+/* The word of a command. */
+const char *mr__arguments_word(enum command c);
 
 /* 0, or -EINVAL with a line in error[cap] that says what is wrong; -ENOMEM likewise. All texts stay
  * argv's. */

@@ -3,10 +3,11 @@
  * The daemon `moonrelay`: arguments, signals, exit codes. Everything else is behind
  * moonrelay/server.h. Start reading at main() and serve().
  *
- * To add a command, add it to MR_COMMANDS in arguments.h, to the help and to run().
+ * To add a command, add it to MR_COMMANDS in arguments.h, to help.c and to run().
  */
 #include "cli/arguments.h"
 #include "cli/busted.h"
+#include "cli/help.h"
 #include "server/moonrelay/server.h"
 
 #include <errno.h>
@@ -19,33 +20,6 @@
 #include <unistd.h>
 
 enum { LOG_FLUSH_MS = 2000 }; /* a reader that takes longer loses the last lines */
-
-static const char help[] =
-    "moonrelay: a programmable UDP relay that speaks noray's protocol\n"
-    "\n"
-    "  moonrelay [serve]          serve until TERM or INT\n"
-    "  moonrelay check [CONFIG]   read settings, config and policies; open nothing\n"
-    "  moonrelay settings [KEY]   each setting, its value, where it comes from,\n"
-    "                             and whether a restart is needed to change it\n"
-    "  moonrelay test [FILES]     busted specs of policies, *_spec.lua here and below;\n"
-    "                             other arguments are busted's\n"
-    "  moonrelay version          versions of moonrelay and its libraries\n"
-    "  moonrelay help\n"
-    "\n"
-    "  --config FILE    config file in Lua\n"
-    "  --policy NAME    a policy in front of the chain; a path if it has a slash;\n"
-    "                   may be repeated\n"
-    "  --set KEY=VALUE  a setting; may be repeated\n"
-    "\n"
-    "Settings come from --set, then the environment (MOONRELAY_KEY, NORAY_KEY), .env in the\n"
-    "working directory, the config file, and defaults. The log goes to stdout; what ends a\n"
-    "start goes to stderr. When everything is open the line `ready command=... registrar=...\n"
-    "http=... relay=...` is printed.\n"
-    "\n"
-    "Signals: TERM and INT stop accepting, finish what is queued and end with status 0, a\n"
-    "second one ends at once; HUP reloads.\n"
-    "\n"
-    "Exit status: 0 ended as asked, 1 could not run or bind, 2 wrong usage, setting or script.\n";
 
 /* The one server of this process, for the signal handlers. */
 static _Atomic(struct mr_server *) running;
@@ -136,8 +110,8 @@ static int check(struct mr_server_options *opts, const struct arguments *args)
 {
     struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
 
-    if (args->operand) {
-        opts->config = args->operand;
+    if (args->n_operands > 0) {
+        opts->config = args->operands[0];
     }
     if (mr_server_check(opts, stdout, &err) < 0) {
         return complain(err.text, err.code);
@@ -150,9 +124,54 @@ static int print_settings(const struct mr_server_options *opts, const struct arg
 {
     struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
 
-    if (mr_server_print_settings(opts, args->operand, stdout, &err) < 0) {
+    if (mr_server_print_settings(opts, args->operands[0], stdout, &err) < 0) {
         return complain(err.text, err.code);
     }
+    return MR_SERVER_EXIT_OK;
+}
+
+static int ask(const struct mr_server_options *opts, const struct arguments *args)
+{
+    struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
+    struct mr_server_question q;
+
+    mr_server_question_init(&q, sizeof q);
+    q.control = args->control;
+    q.command = mr__arguments_word(args->command);
+    q.args = args->operands;
+    q.n_args = args->n_operands;
+    q.is_json = args->is_json;
+    q.is_check = args->is_check;
+    return mr_server_ask(opts, &q, stdout, &err) < 0 ? complain(err.text, err.code)
+                                                     : MR_SERVER_EXIT_OK;
+}
+
+static int print_ticket(const struct arguments *args)
+{
+    struct mr_server_error err = {.code = MR_SERVER_EXIT_FAILED};
+    struct mr_server_ticket t;
+
+    mr_server_ticket_init(&t, sizeof t);
+    t.subject = args->sub;
+    t.game = args->game;
+    t.key = args->key;
+    t.key_variable = args->key_variable ? args->key_variable : t.key_variable;
+    t.ttl = args->ttl ? args->ttl : t.ttl;
+    return mr_server_print_ticket(&t, environ, stdout, &err) < 0 ? complain(err.text, err.code)
+                                                                 : MR_SERVER_EXIT_OK;
+}
+
+static int print_help(const struct arguments *args)
+{
+    const char *page = mr__help_page(args->operands[0]);
+    char text[160];
+
+    if (!page) {
+        snprintf(text, sizeof text, "unknown command \"%.100s\"; see moonrelay --help",
+                 args->operands[0]);
+        return complain(text, MR_SERVER_EXIT_USAGE);
+    }
+    fputs(page, stdout);
     return MR_SERVER_EXIT_OK;
 }
 
@@ -181,9 +200,12 @@ static int run(const struct arguments *args)
     case CLI_VERSION:
         mr_server_print_version(stdout);
         return MR_SERVER_EXIT_OK;
+    case CLI_TICKET:
+        return print_ticket(args);
+    case CLI_HELP:
+        return print_help(args);
     default:
-        fputs(help, stdout);
-        return MR_SERVER_EXIT_OK;
+        return ask(&opts, args);
     }
 }
 

@@ -117,7 +117,8 @@ static void on_reloaded(void *user, const struct reload_result *r)
     json_t *live, *restart;
 
     if (r->rc < 0) {
-        mr__api_refuse(user, r->rc == -ENOENT ? NOT_FOUND : REFUSED, "refused", r->text);
+        mr__api_refuse(user, r->rc == -ENOENT ? NOT_FOUND : REFUSED,
+                       r->rc == -ENOENT ? "not-found" : "refused", r->text);
         return;
     }
     live = json_array();

@@ -152,6 +152,9 @@ static void finish(struct reload *r, int rc, const char *text)
 static void refuse(struct reload *r, int rc, const char *text)
 {
     r->n_changes = 0;
+    if (rc == -ENOENT && r->now.kind != MR_ROLLBACK) {
+        rc = -EINVAL; /* a file that is missing is a mistake like any other */
+    }
     finish(r, rc, text && *text ? text : mr_strerror(rc));
 }
 

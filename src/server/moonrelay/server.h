@@ -95,6 +95,40 @@ const char *mr_server_endpoints(const struct mr_server *server);
 /* Writes out what the log still holds, waiting at most timeout_ms. */
 void mr_server_flush_log(struct mr_server *server, int timeout_ms);
 
+/* ---- asking one that runs ---- */
+
+struct mr_server_question {
+    size_t size;         /* sizeof(struct mr_server_question), set by init */
+    const char *control; /* path of its control socket; NULL: where the settings say */
+    /* "status", "sessions", "relays", "policies", "kick", "close", "reload", "rollback", "call" and
+     * what stands behind it */
+    const char *command;
+    const char *const *args;
+    size_t n_args;
+    int is_json;  /* print the answer as it came, else tables for a person */
+    int is_check; /* reload: only say whether it would work */
+};
+void mr_server_question_init(struct mr_server_question *q, size_t size);
+
+/* Prints the answer. -ECONNREFUSED and its kin: nobody there; -EINVAL: refused; err->code is what a
+ * command line ends with. */
+MR_SERVER_API int mr_server_ask(const struct mr_server_options *opts,
+                                const struct mr_server_question *q, FILE *out,
+                                struct mr_server_error *err);
+
+/* A ticket for the shipped policy of that name: a JWT signed with HS256. */
+struct mr_server_ticket {
+    size_t size;              /* sizeof(struct mr_server_ticket), set by init */
+    const char *subject;      /* whose it is */
+    const char *game;         /* NULL: not said */
+    const char *key;          /* NULL: what the variable `key_variable` of the environment says */
+    const char *key_variable; /* default "TICKET_KEY" */
+    const char *ttl;          /* how long it is good, as a setting is written; default "1h" */
+};
+void mr_server_ticket_init(struct mr_server_ticket *t, size_t size);
+MR_SERVER_API int mr_server_print_ticket(const struct mr_server_ticket *t, char *const *environment,
+                                         FILE *out, struct mr_server_error *err);
+
 /* "0.1.0" and the versions of the libraries in use, a line each. */
 void mr_server_print_version(FILE *out);
 
