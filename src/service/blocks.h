@@ -24,7 +24,10 @@
 
 struct service;
 
-enum { MR_BLOCKS_MAX = 100000 };
+enum {
+    MR_BLOCKS_MAX = 100000,
+    MR_BLOCK_TEXT_MAX = MR_TAGS_MAX * (MR_KEY_MAX + MR_VALUE_MAX + 2), /* of mr__block_format() */
+};
 
 struct block_what {
     enum block_kind { MR_BLOCK_NET, MR_BLOCK_SOCKET, MR_BLOCK_TAGS } kind;
@@ -42,19 +45,23 @@ size_t mr__block_format(const struct block_what *what, char *buf, size_t cap);
 
 /* One that is there already gets the later end and the new reason. *ended (may be NULL): how many
  * sessions and relays without one end by it. Safe inside a hook: what ends, ends when this turn of
- * the service does. seconds above 0; by: policy's name, or "control". -ENOSPC, -ENOMEM. */
+ * the service does. seconds above 0 (from a thousand million on it is for ever); by: policy's
+ * name, or "control". -ENOSPC: there are MR_BLOCKS_MAX; -ENOMEM; -EINVAL. */
 int mr__blocks_add(struct service *s, const struct block_what *what, double seconds,
                    struct str reason, struct str by, unsigned *ended);
-/* How many there were of exactly that. Lists are not touched. */
+/* How many there were of exactly that. The sockets that were refused for the sake of tags go with
+ * them. Lists are not touched. */
 unsigned mr__blocks_remove(struct service *s, const struct block_what *what);
 
-/* Replaces the list of that owner; takes a reference of nets; NULL or an empty one: no list. */
+/* Replaces the list of that owner; takes a reference of nets; NULL or an empty one: no list.
+ * -ENOMEM: the old one stays. */
 int mr__blocks_set_list(struct service *s, struct str owner, struct cidr *nets, struct str reason,
                         unsigned *ended);
 /* Forgets lists whose owner is not among the names (policies of the new generation). */
 void mr__blocks_keep_lists(struct service *s, const struct str *owners, size_t n);
 
-/* What is blocked now, by hand first, then lists as one entry each. visit returns false to stop; it
+/* What is blocked now, by hand first, then lists as one entry each; without the sockets that are
+ * refused for the sake of tags. visit returns false to stop; it
  * must not call the service and may leave by an error of Lua. */
 struct block_view {
     bool is_list;

@@ -251,8 +251,8 @@ static void run_task(struct service *s, struct task *task)
 {
     struct connection *c = MR_CONTAINER(task, struct connection, task);
 
-    if (c->is_over_cap) {
-        mr__command_complain(s, c, MR_COMMAND_CONNECTION, MR_CODE_TOO_MANY);
+    if (c->is_refused) {
+        mr__command_complain(s, c, MR_COMMAND_CONNECTION, c->refused_as);
         mr__connection_close(s, c);
         return;
     }
@@ -275,6 +275,14 @@ static void warn_of_private_address(struct service *s, const struct connection *
                "tells them a private address",
                LOG_STR("local", text));
     }
+}
+
+/* Not now: the adapter does not know the connection's id yet. */
+static void refuse_soon(struct service *s, struct connection *c, enum code code)
+{
+    c->is_refused = true;
+    c->refused_as = code;
+    mr__task_later(s, &c->task);
 }
 
 /* ---- entry points -------------------------------------------------------------------------- */
@@ -307,9 +315,9 @@ conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,
     mr__list_push_back(&s->all_connections, &c->link);
     warn_of_private_address(s, c);
     if (s->n_connections++ >= max) {
-        /* Not now: the adapter does not know the connection's id yet. */
-        c->is_over_cap = true;
-        mr__task_later(s, &c->task);
+        refuse_soon(s, c, MR_CODE_TOO_MANY);
+    } else if (mr__blocks_have_net(s, &c->peer)) {
+        refuse_soon(s, c, MR_CODE_BLOCKED);
     }
     MR_JOURNAL(s, MR_JOURNAL_CONNECTION, MR_LOG_DEBUG, "tcp", "connected", LOG_UINT("conn", id),
                LOG_STR("peer", mr__journal_address(s, buf, &c->peer)));
@@ -343,7 +351,7 @@ void mr__service_input(struct service *s, conn_id id, const void *data, size_t n
 {
     struct connection *c = mr__connection_find(s, id);
 
-    if (!c || c->is_eof || c->is_over_cap || n == 0) {
+    if (!c || c->is_eof || c->is_refused || n == 0) {
         return;
     }
     mr__turn_begin(s, now_ns);
@@ -367,7 +375,7 @@ void mr__service_eof(struct service *s, conn_id id, uint64_t now_ns)
     mr__turn_begin(s, now_ns);
     bool was_paused = c->is_paused;
     c->is_eof = true;
-    if (!was_paused && !c->is_over_cap) {
+    if (!was_paused && !c->is_refused) {
         run_lines(s, c);
     }
     mr__turn_end(s);

@@ -205,6 +205,8 @@ static void write_relays(const struct service *s, struct metrics *m)
         "Notices to policies that found no room to wait.", s->figures.notices_lost);
     one(m, "noray_relay_expired", MR_METRIC_COUNTER, "Relays that ended because they were idle.",
         s->figures.expired);
+    one(m, "moonrelay_blocks", MR_METRIC_GAUGE, "Blocks by hand, and nets of policies' lists.",
+        mr__blocks_count(s));
     mr__metrics_family(m, "moonrelay_relays", MR_METRIC_GAUGE, "Relays by what made them.");
     mr__metrics_uint(m, &kinds[0], 1, pool->n_player);
     mr__metrics_uint(m, &kinds[1], 1, pool->n_dynamic);

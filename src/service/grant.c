@@ -195,6 +195,9 @@ static void merge_spec(struct hook_spec *a, const struct hook_spec *b)
     merge_u64(&a->has_pps, &a->pps, b->has_pps, b->pps);
     merge_u64(&a->has_bps, &a->bps, b->has_bps, b->bps);
     merge_u64(&a->has_max_bytes, &a->max_bytes, b->has_max_bytes, b->max_bytes);
+    merge_u64(&a->has_hold_packets, &a->hold_packets, b->has_hold_packets, b->hold_packets);
+    merge_u64(&a->has_hold_bytes, &a->hold_bytes, b->has_hold_bytes, b->hold_bytes);
+    merge_u64(&a->has_hold_ns, &a->hold_ns, b->has_hold_ns, b->hold_ns);
 }
 
 static int merge_slot(struct grant *g, const struct hook_slot *add)

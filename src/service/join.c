@@ -264,6 +264,18 @@ static int open_seats(struct service *s, struct request *r, struct seat **seats,
     return rc;
 }
 
+/* The side whose relay would carry tags that are blocked, or NULL. */
+static const struct join_side *blocked_side(const struct service *s, const struct request *r,
+                                            struct seat *const *seats)
+{
+    for (size_t i = 0; i < r->n_sides; i++) {
+        if (!seats[i] && mr__blocks_have_tags(s, mr__tags_map(&r->sides[i].grant.tags))) {
+            return &r->sides[i];
+        }
+    }
+    return NULL;
+}
+
 static void commit(struct service *s, struct connection *c)
 {
     struct request *r = &c->request;
@@ -279,6 +291,11 @@ static void commit(struct service *s, struct connection *c)
     if (has_moved(r, caller, host) || !restart_existing(s, r, seats)) {
         end_makings(s, r, NULL, NULL);
         make(s, c);
+        return;
+    }
+    const struct join_side *blocked = blocked_side(s, r, seats);
+    if (blocked) {
+        refuse(s, c, blocked, &(struct refusal){.code = MR_CODE_BLOCKED});
         return;
     }
     if (open_seats(s, r, seats, is_new, &failed, &why) < 0) {
@@ -479,6 +496,10 @@ void mr__join_begin(struct service *s, struct connection *c)
 
     r->task.run = run_task;
     r->waiter.task = &r->task;
+    if (mr__blocks_have_net(s, &c->peer)) {
+        mr__command_fail(s, c, MR_CODE_BLOCKED, "");
+        return;
+    }
     if (mr__ask_is_busy(s, MR_HOOK_CONNECT)) {
         mr__command_fail(s, c, MR_CODE_BUSY, "");
         return;

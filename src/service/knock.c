@@ -71,6 +71,18 @@ static void refuse(struct service *s, struct knock *k, enum mr_verdict as,
     free_knock(s, k);
 }
 
+/* Quiet for as long as the block lasts, but not so long that one that was taken back is felt: a
+ * question now and then costs little. */
+static void discard_blocked(struct service *s, mr_flow_id flow, uint64_t until_ns)
+{
+    const uint64_t most_ns = (uint64_t)MR_BLOCKED_QUIET_SECONDS * 1000000000;
+    uint64_t left_ns = until_ns > s->now_ns ? until_ns - s->now_ns : 0;
+
+    tell_dropped(s, flow, MR_VERDICT_BLOCKED);
+    mr_flow_discard(s->mr, flow, MR_VERDICT_BLOCKED, left_ns < most_ns ? left_ns : most_ns,
+                    MR_VERDICT_BLOCKED);
+}
+
 static void release(struct service *s, struct knock *k, const struct seat *sender)
 {
     tell_end(s, &(struct service_outcome){.flow = k->flow,
@@ -134,6 +146,10 @@ static void pair_and_release(struct service *s, struct knock *k, struct seat *se
 
 static void commit(struct service *s, struct knock *k, struct seat *target)
 {
+    if (mr__blocks_have_tags(s, mr__tags_map(&k->grant.tags))) {
+        drop(s, k, MR_VERDICT_BLOCKED);
+        return;
+    }
     const struct seat_request req = {
         .kind = MR_SEAT_DYNAMIC,
         .peer = &k->from,
@@ -168,6 +184,12 @@ static bool look(struct service *s, struct knock *k, struct seat **target)
     struct seat *sender = mr__seat_of_relay(s, mr_relay_of(s->mr, &k->from));
 
     *target = mr__seat_of_relay(s, mr_relay_at(s->mr, k->port));
+    uint64_t blocked_ns = mr__blocks_until(s, &k->from);
+    if (blocked_ns != 0) {
+        discard_blocked(s, k->flow, blocked_ns);
+        free_knock(s, k);
+        return false;
+    }
     if (!*target) {
         drop(s, k, k->reason);
         return false;
@@ -253,6 +275,24 @@ static void run_task(struct service *s, struct task *task)
     make(s, k);
 }
 
+/* A policy's bounds of what waits while `create` is asked, within those of the settings. A time
+ * that is over already ends the flow, and a decision that comes then is too late. */
+static void bound_hold(struct service *s, const struct knock *k)
+{
+    const struct settings_values *v = mr__settings_values(s->settings);
+    const struct hook_spec *spec = &k->grant.spec;
+    uint64_t packets = spec->has_hold_packets ? spec->hold_packets : 0;
+    uint64_t bytes = spec->has_hold_bytes ? spec->hold_bytes : 0;
+    uint64_t time_ns = spec->has_hold_ns ? spec->hold_ns : 0;
+
+    packets = packets < v->hold_datagrams ? packets : v->hold_datagrams;
+    bytes = bytes < v->hold_bytes ? bytes : v->hold_bytes;
+    time_ns = time_ns < v->hold_time_ns ? time_ns : v->hold_time_ns;
+    if (packets > 0 || bytes > 0 || time_ns > 0) {
+        mr_flow_hold(s->mr, k->flow, (uint32_t)packets, (uint32_t)bytes, time_ns);
+    }
+}
+
 /* ---- asking -------------------------------------------------------------------------------- */
 
 static void on_drop_answered(struct service *s, struct pending *pending,
@@ -265,6 +305,7 @@ static void on_drop_answered(struct service *s, struct pending *pending,
         if (mr__grant_merge(&k->grant, answer) < 0) {
             drop(s, k, k->reason);
         } else {
+            bound_hold(s, k);
             make(s, k);
         }
     } else if (!mr__answer_refuses(answer, &why)) {
@@ -301,6 +342,11 @@ static bool is_in_question(struct service *s, const struct knock *k)
     if (!mr__registrar_is_served(s, &k->from)) {
         bool is_own = mr_is_own_address(s->mr, &k->from) == 1;
         give_up(s, k->flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
+        return false;
+    }
+    uint64_t blocked_ns = mr__blocks_until(s, &k->from);
+    if (blocked_ns != 0) {
+        discard_blocked(s, k->flow, blocked_ns);
         return false;
     }
     if (!mr__pool_seat(s, k->port) || !mr__ask_is_wanted(s, MR_HOOK_DROP) ||

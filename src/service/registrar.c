@@ -142,7 +142,7 @@ static enum registrar_result moved(struct service *s, struct session *p, const s
 static enum registrar_result handle(struct service *s, const struct mr_addr *from,
                                     const struct mr_addr *local, const void *data, size_t n)
 {
-    if (!mr__registrar_is_served(s, from)) {
+    if (!mr__registrar_is_served(s, from) || mr__blocks_until(s, from) != 0) {
         return MR_REGISTRAR_SILENT;
     }
     /* Sessions from before a reload may have ids of another length. */

@@ -123,6 +123,11 @@ static void on_answered(struct service *s, struct pending *pending,
         mr__command_fail(s, c, why.code, why.reason);
         return;
     }
+    /* What was blocked meanwhile has ended the sessions that were there, not those to come. */
+    if (mr__blocks_have_net(s, &c->peer) || mr__blocks_have_tags(s, answer->tags)) {
+        mr__command_fail(s, c, MR_CODE_BLOCKED, "");
+        return;
+    }
     register_player(s, c, answer);
 }
 
@@ -132,6 +137,10 @@ void mr__registration_begin(struct service *s, struct connection *c)
 
     if (c->n_sessions >= mr__settings_values(s->settings)->max_sessions_per_connection) {
         mr__command_fail(s, c, MR_CODE_TOO_MANY, "");
+        return;
+    }
+    if (mr__blocks_have_net(s, &c->peer)) {
+        mr__command_fail(s, c, MR_CODE_BLOCKED, "");
         return;
     }
     r->session = ++s->last_session;

@@ -73,6 +73,7 @@ void mr__turn_end(struct service *s)
 {
     if (s->depth == 1) {
         run_tasks(s);
+        mr__blocks_run(s);
         mr__connections_bury(s);
     }
     s->depth--;
@@ -162,13 +163,14 @@ static void init_lists(struct service *s)
     mr__knocks_init(s);
     mr__notices_init(s);
     mr__list_init(&s->gone);
+    mr__blocks_init(s);
 }
 
 static struct table *table_at(struct service *s, unsigned i)
 {
-    struct table *const tables[] = {&s->connections, &s->sessions, &s->oids,    &s->pids,
-                                    &s->places,      &s->slots,    &s->makings, &s->sources,
-                                    &s->knowns,      &s->unwelcome};
+    struct table *const tables[] = {&s->blocks.table, &s->connections, &s->sessions, &s->oids,
+                                    &s->pids,         &s->places,      &s->slots,    &s->makings,
+                                    &s->sources,      &s->knowns,      &s->unwelcome};
 
     return i < sizeof tables / sizeof tables[0] ? tables[i] : NULL;
 }
@@ -271,6 +273,7 @@ void mr__service_destroy(struct service *s)
     mr__pool_deinit(s);
     mr__known_destroy(s);
     mr__unwelcome_destroy(s);
+    mr__blocks_destroy(s);
     for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
         mr__table_deinit(t);
     }
@@ -429,8 +432,9 @@ uint64_t mr__service_deadline(const struct service *s)
         uint64_t decider = s->hooks->deadline(s->hooks->self);
         due = decider < due ? decider : due;
     }
-    uint64_t stores = mr__stores_deadline(s->stores);
+    uint64_t stores = mr__stores_deadline(s->stores), blocks = mr__blocks_deadline(s);
     due = stores < due ? stores : due;
+    due = blocks < due ? blocks : due;
     return due;
 }
 

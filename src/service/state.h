@@ -19,6 +19,8 @@
 #ifndef MR_SERVICE_STATE_H
 #define MR_SERVICE_STATE_H
 
+#include "service/blocks.h"
+#include "service/due.h"
 #include "service/hash.h"
 #include "service/list.h"
 #include "service/nets.h"
@@ -43,6 +45,7 @@ enum {
     MR_LIMIT_NOTICE_SECONDS = 10,    /* between two `limit` lines of one kind */
     MR_LOWEST_PLAYER_PORT = 1024,    /* below are services, victims of a forged source */
     MR_UNWELCOME_SECONDS = 600,      /* an address whose player was kicked */
+    MR_BLOCKED_QUIET_SECONDS = 10,   /* at most, for the flow of a blocked socket */
     MR_UNWELCOME_MAX = 8192,         /* at once: 1 MB */
     MR_PID_LENGTH_ANSWERED_MIN = 17, /* as long as the answer: so it amplifies nothing */
 };
@@ -261,14 +264,15 @@ struct connection {
     bool is_eof;      /* nothing more comes */
     bool is_closing;  /* freed at the end of this turn */
     bool is_skipping; /* the rest of a line that is too long */
-    bool is_over_cap; /* gets one line and is closed */
-    bool is_waiting;  /* lines rest until the request is answered */
-    char *in;         /* bytes not handled yet */
+    bool is_refused;  /* gets one line and is closed */
+    enum code refused_as;
+    bool is_waiting; /* lines rest until the request is answered */
+    char *in;        /* bytes not handled yet */
     size_t in_n, in_cap, in_at;
     size_t scanned;                         /* of those, how many have no end of line among them */
     uint64_t limit_told_ns[MR_LIMIT_KINDS]; /* 0: never */
     struct request request;
-    struct task task; /* more lines to handle, or the last words of one over a cap */
+    struct task task; /* more lines to handle, or the last words of one that is refused */
 };
 
 /* ---- ports --------------------------------------------------------------------------------- */
@@ -373,6 +377,45 @@ struct budget_entry {
     uint64_t full_at_ns; /* the moment it is full again (GCRA); 0: the entry is free */
 };
 
+/* ---- blocks -------------------------------------------------------------------------------- */
+
+struct block {
+    struct table_node node;
+    struct due_node due; /* its end */
+    struct list link;    /* in blocks.all */
+    struct block_what what;
+    struct tags tags; /* sorted by key */
+    /* Sockets that are refused for the sake of tags end with those. */
+    struct block *parent;
+    struct list children, sibling;
+    char reason[MR_REASON_MAX + 1];
+    char *by;
+    size_t by_n;
+};
+
+/* The nets of one policy. */
+struct block_list {
+    struct list link; /* in blocks.lists */
+    char *owner;
+    size_t owner_n;
+    char reason[MR_REASON_MAX + 1];
+    struct cidr *nets;
+};
+
+struct blocks {
+    struct table table;
+    struct due due;  /* all of them */
+    struct list all; /* the oldest first */
+    struct list lists;
+    uint32_t lengths4[33]; /* nets by the length of their prefix */
+    uint32_t lengths6[129];
+    size_t n_sockets, n_tags, n_by_hand, n_listed;
+    bool is_mirror_old; /* the data plane's copy of the nets */
+    bool is_mirror_failing;
+    size_t mirrored; /* ranges */
+    uint64_t mirrored_ns;
+};
+
 /* ---- logs and figures ---------------------------------------------------------------------- */
 
 /* Kinds of records that a stranger can cause: each has its own limit. */
@@ -384,6 +427,7 @@ enum journal_kind {
     MR_JOURNAL_JOIN,
     MR_JOURNAL_KNOCK,
     MR_JOURNAL_NOTICE,
+    MR_JOURNAL_BLOCK,
     MR_JOURNAL_KINDS,
 };
 
@@ -442,6 +486,7 @@ struct service {
 
     struct table connections, sessions, oids, pids, places, slots, makings, sources, knowns;
     struct table unwelcome;
+    struct blocks blocks;
     struct list all_connections, dead_connections;
     struct list all_sessions, ending; /* sessions */
     size_t n_connections, n_addressed;
@@ -701,6 +746,23 @@ void mr__unwelcome_add(struct service *s, const struct mr_addr *addr);
 void mr__unwelcome_remove(struct service *s, const struct mr_addr *addr);
 bool mr__unwelcome_has(const struct service *s, const struct mr_addr *addr);
 void mr__unwelcome_destroy(struct service *s);
+
+/* ---- blocks (blocks.c, mirror.c) ----------------------------------------------------------- */
+
+/* As TCP peers and datagrams' senders are looked at: by nets, by nets and sockets. */
+bool mr__blocks_have_net(const struct service *s, const struct mr_addr *a);
+/* When its last block ends (UINT64_MAX: a list's, for ever); 0: it is not blocked. */
+uint64_t mr__blocks_until(const struct service *s, const struct mr_addr *a);
+/* All tags of a block are among them. */
+bool mr__blocks_have_tags(const struct service *s, struct hook_map tags);
+size_t mr__blocks_count(const struct service *s); /* by hand, and nets of lists */
+void mr__blocks_init(struct service *s);
+void mr__blocks_destroy(struct service *s);
+/* Ends what is due and gives the data plane what changed: when a turn is over. */
+void mr__blocks_run(struct service *s);
+uint64_t mr__blocks_deadline(const struct service *s);
+void mr__mirror_run(struct service *s);
+uint64_t mr__mirror_deadline(const struct service *s);
 
 int mr__budget_init(struct service *s);
 bool mr__budget_take(struct service *s, const struct mr_addr *from);

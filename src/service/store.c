@@ -11,14 +11,13 @@
 #include "base/alloc.h"
 #include "service/due.h"
 #include "service/hash.h"
+#include "service/list.h"
 #include "service/table.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum {
     TICK_ENTRIES_MAX = 1000,
@@ -84,7 +83,7 @@ struct stores {
 
 static struct entry *entry_of(struct due_node *due)
 {
-    return CONTAINER(due, struct entry, due);
+    return MR_CONTAINER(due, struct entry, due);
 }
 
 static size_t entry_bytes(size_t key_n)
@@ -124,7 +123,7 @@ static struct entry *find(const struct shelf *shelf, struct str key, uint64_t no
     struct table_node *node = mr__table_first(&shelf->entries, hash);
 
     for (; node; node = mr__table_next(node)) {
-        struct entry *e = CONTAINER(node, struct entry, node);
+        struct entry *e = MR_CONTAINER(node, struct entry, node);
         if (e->key_n == key.n && (key.n == 0 || memcmp(e->key, key.s, key.n) == 0)) {
             return e->due.at_ns > now_ns ? e : NULL;
         }
@@ -283,7 +282,7 @@ int mr__stores_open(struct stores *s, struct str owner, struct str name, uint64_
     if (rc < 0) {
         return rc;
     }
-    *out = CONTAINER(shelf, struct store, shelf);
+    *out = MR_CONTAINER(shelf, struct store, shelf);
     (*out)->ttl_ns = ttl_ns;
     return 0;
 }
@@ -442,7 +441,7 @@ int mr__limiters_open(struct stores *s, struct str owner, struct str name, doubl
     if (rc < 0) {
         return rc;
     }
-    *out = CONTAINER(shelf, struct limiter, shelf);
+    *out = MR_CONTAINER(shelf, struct limiter, shelf);
     (*out)->rate = rate;
     (*out)->burst = burst;
     return 0;
