@@ -482,7 +482,7 @@ describe("the C module", function()
     for name in pairs(getmetatable(running) or debug.getmetatable(running).__index) do names[#names + 1] = name end
     table.sort(names)
     assert.is_true(#names > 15)
-    for _ = 1, 20000 do
+    for _ = 1, 8000 do
       local name = names[math.random(#names)]
       if name ~= "close" then
         local b = math.random() < 0.8 and running or open
