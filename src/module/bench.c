@@ -84,11 +84,12 @@ int mr__bench_step(struct bench *b, uint64_t until_ns)
 static void on_record(void *user, enum log_level level, const char *area, const char *msg,
                       const struct log_field *fields, size_t n)
 {
+    bool is_of_policies = strcmp(area, "policy") == 0 || strcmp(area, "reload") == 0;
     struct bench *b = user;
     struct happening *h;
 
     /* What the relay itself tells of its players is no news to a test. */
-    if (strcmp(area, "policy") != 0 && level < MR_LOG_ERROR) {
+    if (!is_of_policies && level < MR_LOG_ERROR) {
         return;
     }
     h = mr__happening_add(&b->happenings, HAPPENED_LOG);
@@ -111,8 +112,9 @@ int mr__bench_create(struct bench **out, const struct bench_options *opts)
     if (!b) {
         return -ENOMEM;
     }
-    b->settings = mr__settings_create();
-    if (!b->settings) {
+    b->settings = mr__settings_create(); /* the defaults */
+    if (!b->settings || mr__settings_resolve(b->settings) < 0) {
+        mr__settings_destroy(b->settings);
         mr__free(b);
         return -ENOMEM;
     }
@@ -150,6 +152,8 @@ void mr__bench_destroy(struct bench *b)
     mr__config_unref(b->config);
     mr__config_unref(b->next_config);
     mr__settings_destroy(b->settings);
+    mr__settings_destroy(b->next_settings);
+    mr__bench_overrides_deinit(b);
     mr__bench_players_deinit(b);
     mr__bench_strangers_deinit(b);
     mr__bench_outside_deinit(b);

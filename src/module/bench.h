@@ -71,6 +71,7 @@ struct bench_files {
 struct bench {
     struct settings *settings;
     struct mr *mr;
+    uint32_t max_ports;
     struct service *service;
     struct policies *policies;
     struct config *config;
@@ -91,9 +92,12 @@ struct bench {
     host_job last_job;
 
     bool is_loading;
-    struct config *next_config;
+    struct config *next_config; /* of the load that is under way, as are: */
+    struct settings *next_settings;
     struct policies_load load;
     struct call *calls;
+    struct hook_pair *overrides; /* new{settings}; copies */
+    size_t n_overrides;
 };
 
 struct bench_options {
@@ -128,6 +132,7 @@ int mr__bench_load(struct bench *b, const char *path, const char *text, size_t n
 int mr__bench_call(struct bench *b, uint64_t id, struct str policy, struct str verb,
                    const struct str *args, size_t n);
 void mr__bench_calls_deinit(struct bench *b);
+void mr__bench_overrides_deinit(struct bench *b);
 
 /* ---- player.c */
 /* 0: out of memory. It may be closed at once. */

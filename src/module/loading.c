@@ -14,44 +14,106 @@
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-static int resolve(struct bench *b, struct script_error *why)
+static void say_error(const struct settings *settings, struct script_error *why)
 {
-    int rc = mr__settings_resolve(b->settings);
-
-    for (size_t i = 0; rc < 0 && i < mr__settings_message_count(b->settings); i++) {
-        const struct settings_message *m = mr__settings_message(b->settings, i);
+    for (size_t i = 0; i < mr__settings_message_count(settings); i++) {
+        const struct settings_message *m = mr__settings_message(settings, i);
 
         if (m->is_error) {
             snprintf(why->text, sizeof why->text, "%s", m->text);
-            break;
+            return;
         }
     }
+}
+
+static int offer(const struct bench *b, struct settings *to, const struct config *c)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < b->n_overrides && rc == 0; i++) {
+        const struct hook_pair *o = &b->overrides[i];
+
+        rc =
+            mr__settings_offer(to, MR_SETTING_COMMAND_LINE, o->key.s, o->value.s, o->value.n, NULL);
+    }
+    for (size_t i = 0; c && i < mr__config_setting_count(c) && rc == 0; i++) {
+        struct config_setting set;
+
+        mr__config_setting(c, i, &set);
+        rc = mr__settings_offer(to, MR_SETTING_CONFIG, set.key, set.value, set.n, set.place);
+    }
     return rc;
+}
+
+/* The settings of a config and of new{settings}, from the defaults up. */
+static int make_settings(const struct bench *b, const struct config *c, struct settings **out,
+                         struct script_error *why)
+{
+    struct settings *made = mr__settings_create();
+    int rc = made ? offer(b, made, c) : -ENOMEM;
+
+    if (rc == 0) {
+        rc = mr__settings_resolve(made);
+    }
+    if (rc == -EINVAL) {
+        say_error(made, why);
+    }
+    if (rc < 0) {
+        mr__settings_destroy(made);
+        return rc;
+    }
+    *out = made;
+    return 0;
+}
+
+static void drop_override(struct bench *b)
+{
+    struct hook_pair *o = &b->overrides[--b->n_overrides];
+
+    mr__free((char *)(uintptr_t)o->key.s);
+    mr__free((char *)(uintptr_t)o->value.s);
+}
+
+static int add_override(struct bench *b, const char *key, const char *value, size_t n)
+{
+    struct hook_pair *grown = mr__realloc(b->overrides, b->n_overrides + 1, sizeof *grown);
+    char *key_copy = mr__strndup(key, strlen(key)), *value_copy = mr__strndup(value, n);
+
+    b->overrides = grown ? grown : b->overrides;
+    if (!grown || !key_copy || !value_copy) {
+        mr__free(key_copy);
+        mr__free(value_copy);
+        return -ENOMEM;
+    }
+    grown[b->n_overrides++] = (struct hook_pair){{key_copy, strlen(key)}, {value_copy, n}};
+    return 0;
 }
 
 int mr__bench_set(struct bench *b, const char *key, const char *value, size_t n,
                   struct script_error *why)
 {
-    int rc = mr__settings_offer(b->settings, MR_SETTING_COMMAND_LINE, key, value, n, NULL);
+    struct settings *made;
+    int rc = add_override(b, key, value, n);
 
-    return rc < 0 ? rc : resolve(b, why);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = make_settings(b, NULL, &made, why);
+    if (rc < 0) {
+        drop_override(b);
+        return rc;
+    }
+    mr__settings_destroy(b->settings);
+    b->settings = made;
+    return 0;
 }
 
-static int offer_config(struct bench *b, const struct config *c, struct script_error *why)
+void mr__bench_overrides_deinit(struct bench *b)
 {
-    mr__settings_forget(b->settings, MR_SETTING_CONFIG);
-    for (size_t i = 0; c && i < mr__config_setting_count(c); i++) {
-        struct config_setting set;
-        int rc;
-
-        mr__config_setting(c, i, &set);
-        rc = mr__settings_offer(b->settings, MR_SETTING_CONFIG, set.key, set.value, set.n,
-                                set.place);
-        if (rc < 0) {
-            return rc;
-        }
+    while (b->n_overrides > 0) {
+        drop_override(b);
     }
-    return resolve(b, why);
+    mr__free(b->overrides);
 }
 
 /* ---- the first start ------------------------------------------------------------------------- */
@@ -71,6 +133,7 @@ static int start_engine(struct bench *b)
     o.io = MR_IO_NONE;
     o.clock_ns = clock_ns;
     o.clock_user = b;
+    b->max_ports = o.max_ports;
     return mr_create(&b->mr, &o);
 }
 
@@ -169,15 +232,28 @@ static void tell_loaded(struct bench *b, const char *why)
     mr__happening_text(&b->happenings, h, 0, (struct str){why, why ? strlen(why) : 0});
 }
 
-/* Goes back to the settings before, which were good. */
 static void give_up(struct bench *b)
 {
-    struct script_error ignored;
-
     b->is_loading = false;
     mr__config_unref(b->next_config);
+    mr__settings_destroy(b->next_settings);
     b->next_config = NULL;
-    (void)offer_config(b, b->config, &ignored);
+    b->next_settings = NULL;
+}
+
+/* The settings of the load are those in use from now on. */
+static int switch_settings(struct bench *b)
+{
+    struct port_report report;
+    int rc = mr__service_apply_settings(b->service, b->next_settings, &report, b->now_ns);
+
+    if (rc == 0) {
+        mr__settings_destroy(b->settings);
+        b->settings = b->next_settings;
+        b->next_settings = NULL;
+    }
+    b->log.level = MR_LOG_TRACE; /* a test sees all of it, whatever loglevel says */
+    return rc;
 }
 
 static void on_loaded(void *user, int rc, const struct script_error *err)
@@ -189,21 +265,24 @@ static void on_loaded(void *user, int rc, const struct script_error *err)
         tell_loaded(b, err->text);
         return;
     }
-    b->is_loading = false;
+    if (switch_settings(b) < 0) {
+        MR_LOG(&b->log, MR_LOG_ERROR, "reload", "settings could not be changed");
+    }
     mr__config_unref(b->config);
     b->config = b->next_config;
     b->next_config = NULL;
+    give_up(b);
     mr__service_set_hooks(b->service, mr__policies_hooks(b->policies));
     tell_loaded(b, NULL);
 }
 
 static int load_policies(struct bench *b)
 {
-    const struct settings_values *v = mr__settings_values(b->settings);
+    const struct settings_values *v = mr__settings_values(b->next_settings);
 
     b->load = (struct policies_load){.list = v->policies,
                                      .config = b->next_config,
-                                     .settings = b->settings,
+                                     .settings = b->next_settings,
                                      .cpu_ns = v->script_cpu_ns,
                                      .load_cpu_ns = v->script_load_cpu_ns,
                                      .wait_ns = v->script_wait_ns,
@@ -211,6 +290,7 @@ static int load_policies(struct bench *b)
                                      .mode = MR_LOAD_SWAP,
                                      .done = on_loaded,
                                      .user = b};
+    b->is_loading = true;
     return mr__policies_load(b->policies, &b->load);
 }
 
@@ -225,6 +305,33 @@ static void stop_unused(struct bench *b)
     if (info.number == 0) {
         mr__bench_stop(b);
     }
+}
+
+static void on_kept(void *user, const char *key)
+{
+    struct bench *b = user;
+
+    MR_LOG(&b->log, MR_LOG_WARN, "reload", "setting needs a restart", LOG_STR("key", key));
+}
+
+/* The first settings are the ones that the relay starts with. */
+static int adopt_settings(struct bench *b, struct script_error *why)
+{
+    int rc = make_settings(b, b->next_config, &b->next_settings, why);
+
+    if (rc == 0 && mr__bench_is_running(b)) {
+        rc = mr__settings_adopt(b->next_settings, b->settings, on_kept, b);
+    } else if (rc == 0) {
+        struct settings *in_use;
+
+        rc = make_settings(b, b->next_config, &in_use, why);
+        if (rc == 0) {
+            mr__settings_destroy(b->settings);
+            b->settings = in_use;
+            rc = start(b, why);
+        }
+    }
+    return rc;
 }
 
 int mr__bench_load(struct bench *b, const char *path, const char *text, size_t n,
@@ -242,17 +349,14 @@ int mr__bench_load(struct bench *b, const char *path, const char *text, size_t n
     if (rc < 0) {
         return rc;
     }
-    rc = offer_config(b, b->next_config, why);
-    if (rc == 0 && !mr__bench_is_running(b)) {
-        rc = start(b, why);
+    rc = adopt_settings(b, why);
+    if (rc == 0) {
+        rc = load_policies(b);
+        if (rc < 0 && !b->is_loading) {
+            rc = 0; /* done was told */
+        }
     }
     if (rc < 0) {
-        give_up(b);
-        return rc;
-    }
-    b->is_loading = true;
-    rc = load_policies(b);
-    if (rc < 0 && b->is_loading) { /* else done was told */
         give_up(b);
         return rc;
     }

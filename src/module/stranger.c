@@ -38,8 +38,8 @@ static int find_port(const struct bench *b, uint16_t number, uint32_t *port)
 {
     struct mr_port_info info;
 
-    for (uint32_t i = 0; mr_port_info(b->mr, i, &info) == 0; i++) {
-        if (info.local.port == number) {
+    for (uint32_t i = 0; i < b->max_ports; i++) {
+        if (mr_port_info(b->mr, i, &info) == 0 && info.local.port == number) {
             *port = i;
             return 0;
         }

@@ -258,6 +258,18 @@ describe("a load", function()
     assert.equal("unknown_sender", t:drop { sender = "203.0.113.1:4999", port = j.relay.port }.code)
   end)
 
+  it("changes what can change while players are there, and says what cannot", function()
+    assert(t:load { settings = { udp_relay_ports = "5000-5003", connect = "direct" } })
+    local h, c = t:join(), t:join()
+    assert.equal("direct", t:connect(c, h.session.oid, { mode = "connect" }).via)
+    assert(t:load { settings = { udp_relay_ports = "6000-6003", connect = "relay", pairing = "open" } })
+    local j = t:connect(c, h.session.oid, { mode = "connect" })
+    assert.equal("relay", j.via)
+    assert.is_true(j.relay.port >= 6000)
+    assert.same({ level = "warn", area = "reload", msg = "setting needs a restart", fields = { key = "pairing" } },
+      t.logs[1])
+  end)
+
   it("again reads files anew and keeps slots", function()
     local path = os.tmpname()
     local function write(max)
