@@ -269,13 +269,9 @@ function on.closed(bench, h)
   local conn = bench._conns[h.id]
   local about, why = (conn.lines[#conn.lines] or ""):match("^error (%w+):(.*)$")
   conn.is_closed = true
-  for _, entry in ipairs(conn.queue) do
-    if about == "connection" then
-      settle_result(entry.result, why)
-    else
-      settle_result(entry.result, "closed", about == "session" and why or nil)
-    end
-  end
+  conn.code = about == "connection" and why or "closed"
+  conn.reason = about == "session" and why or nil
+  for _, entry in ipairs(conn.queue) do settle_result(entry.result, conn.code, conn.reason) end
   conn.queue = {}
 end
 
@@ -497,11 +493,10 @@ end
 -- ---- what players and strangers do -------------------------------------------------------------
 
 local function say(bench, conn, line, result, succeed)
+  bench:_pump()
+  if conn.is_closed then return settle_result(result, conn.code, conn.reason) end
   conn.queue[#conn.queue + 1] = { result = result, succeed = succeed }
-  if conn.is_closed or not bench._core:input(conn.id, line .. "\n") then
-    conn.queue = {}
-    settle_result(result, "closed")
-  end
+  bench._core:input(conn.id, line .. "\n")
   bench:_pump()
 end
 
@@ -531,7 +526,7 @@ function Bench:join(options)
   self._ports = self._ports % 20000 + 1
   local result = new_result(self, player_type)
   local id = self._core:accept(with_port(ip, 40000 + self._ports))
-  local conn = { id = id, lines = {}, queue = {}, is_closed = id == nil }
+  local conn = { id = id, lines = {}, queue = {}, is_closed = id == nil, code = "too-many" }
   if o.udp ~= false then conn.udp = udp and udp.text or with_port(ip, 20000 + self._ports) end
   result._conn = id or "0"
   self._conns[result._conn] = conn

@@ -243,7 +243,8 @@ static int keep(struct stranger *s, const struct str *data, size_t n)
 /* Whether these are datagrams of a flow that the engine asks no more about for a while. */
 static bool is_muted(const struct stranger *s, enum mr_verdict v)
 {
-    return s->flow != 0 && (v == s->reason || v == MR_VERDICT_MUTED || v == MR_VERDICT_REFUSED);
+    return s->flow != 0 && (v == s->reason || v == MR_VERDICT_MUTED || v == MR_VERDICT_REFUSED ||
+                            v == MR_VERDICT_BLOCKED);
 }
 
 static enum mr_verdict what_became(const struct mr_stats *before, const struct mr_stats *after)

@@ -63,6 +63,14 @@ describe("a join", function()
     assert.is_true(t:join({ ip = "1.2.3.4" }).ok)
   end)
 
+  it("is one too many where there is a cap", function()
+    local t = bench("return {}", { settings = { max_connections = 1 } })
+    local h = t:join()
+    assert.equal("too-many", t:join().code)
+    h:leave("reset")
+    assert.is_true(t:join().ok)
+  end)
+
   it("tells its outcome also when players are told no errors", function()
     local refuse = [[return { register = function(ev) return false, "no" end }]]
     local t = bench(refuse, { settings = { errors = false } })
