@@ -17,9 +17,11 @@
 
 struct config;
 
-/* Why a config or a policy is refused: one line without LF, "file:line: what is wrong". */
+/* Why a config or a policy is refused: one line without LF, "file:line: what is wrong", and the
+ * calls that led there, likewise one line, or "". */
 struct script_error {
     char text[1024];
+    char traceback[2048];
 };
 
 struct config_options {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads policies into a state and calls their hooks. Control thread only. Start reading
- * at mr__generation_create(); load_policy() is what happens to one file.
+ * Loads policies into a state. Control thread only. Start reading at
+ * mr__generation_load(); load_policy() is what happens to one file, start_load() to its
+ * load(cfg), which may wait.
  *
  * To let policies define another hook, add it to MR_HOOKS (service/hooks.h) and take it
  * out of `later` below.
@@ -11,88 +12,43 @@
 #include "base/alloc.h"
 #include "base/suggest.h"
 #include "script/config_entry.h"
-#include "script/embedded.h"
 #include "script/event.h"
 #include "script/module.h"
+#include "script/require.h"
+#include "script/timer.h"
+#include "service/blocks.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#pragma weak mr__blocks_set_list
+
 enum {
     API_VERSION = 1,
-    RESULTS_MAX = 3, /* false, reason, { mute = s } */
-};
-
-static const bool is_decision[MR_HOOK_COUNT] = {
-#define X(constant, name, is_decision_) [MR_HOOK_##constant] = is_decision_,
-    MR_HOOKS(X)
-#undef X
+    COMMANDS_MAX = 64, /* of a policy */
+    VERB_MAX = 64,
 };
 
 /* Keys of a policy that a later version calls. To ignore them would be a wrong answer: the policy
  * would load, and never be asked. */
-static const char *const later[] = {"lookup", "commands", NULL};
+static const char *const later[] = {"lookup", NULL};
 
-/* ---- loading --------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 struct loading {
-    struct generation *generation;
-    const struct policy_sources *sources;
-    size_t i;         /* which of them */
-    const char *step; /* "" or "load: ": what the message is about */
+    struct policy *policy;
+    struct script_failure *failure; /* of the script's own code; "" when it is somebody else's */
 };
-
-/* The one shipped module beside `relay` itself: Lua text, run in the policy's own environment. */
-static int require_options(lua_State *L)
-{
-    const struct embedded_file *f = mr__embedded_find("relay/options.lua");
-
-    if (!f || mr__sandbox_load(L, lua_upvalueindex(2), (const char *)f->data, f->size,
-                               "@relay/options.lua") != 0) {
-        return luaL_error(L, "relay.options: %s", f ? lua_tostring(L, -1) : "not in this program");
-    }
-    lua_call(L, 0, 1);
-    return 1;
-}
-
-/* upvalues: the module `relay`, the policy's environment */
-static int on_require(lua_State *L)
-{
-    const char *name = luaL_checkstring(L, 1);
-
-    if (strcmp(name, "relay.options") == 0) {
-        return require_options(L);
-    }
-    if (strcmp(name, "relay") != 0) {
-        return luaL_error(L,
-                          "module '%s' is not available: policies of this version may require "
-                          "\"relay\" and \"relay.options\" only",
-                          name);
-    }
-    lua_pushvalue(L, lua_upvalueindex(1));
-    return 1;
-}
-
-static void push_policy_env(lua_State *L, struct policy *p)
-{
-    mr__sandbox_push_env(L);
-    lua_pushliteral(L, "require");
-    mr__module_push(L, p);
-    lua_pushvalue(L, -3); /* stack: env "require" module env */
-    lua_pushcclosure(L, on_require, 2);
-    lua_rawset(L, -3);
-}
 
 /* Calls the function below its nargs arguments with the budget of loading; raises what it raises.
  */
-static int call_loading(lua_State *L, const struct generation *g, int nargs)
+static int call_loading(lua_State *L, struct loading *l)
 {
-    struct script_failure failure;
     int n;
 
-    if (mr__state_resume(L, nargs, 1, g->opts.load_cpu_ns, &n, &failure) != 0) {
-        lua_pushstring(L, failure.text);
+    if (mr__state_resume(L, 0, 1, l->policy->generation->opts.load_cpu_ns, &n, l->failure) != 0) {
+        lua_pushstring(L, l->failure->text);
         lua_error(L);
     }
     return n;
@@ -113,6 +69,7 @@ static void refuse_key(lua_State *L, const struct policy_source *s, const char *
         names[count++] = mr__event_hook_name(i);
     }
     names[count++] = "load";
+    names[count++] = "commands";
     names[count++] = "api";
     for (size_t i = 0; later[i] && count + 1 < sizeof names / sizeof names[0]; i++) {
         names[count++] = later[i];
@@ -120,14 +77,83 @@ static void refuse_key(lua_State *L, const struct policy_source *s, const char *
     names[count] = NULL;
     near = mr__suggest_name(key, n, names);
     luaL_error(L, "%s: unknown hook '%s'%s%s%s", s->chunk + 1, key, near ? "; did you mean " : "",
-               near ? near : " (register, connect, create, drop, destroyed and load are known)",
+               near ? near
+                    : " (register, connect, create, drop, connected, created, destroyed, left, "
+                      "load and commands are known)",
                near ? "?" : "");
+}
+
+/* One item of `commands`; verb at -2, function at -1. */
+static void take_command(lua_State *L, const struct policy_source *s, struct policy *p)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+    struct policy_command *c = &p->commands[p->n_commands];
+    const char *verb;
+    size_t n;
+
+    if (lua_type(L, -2) != LUA_TSTRING) {
+        luaL_error(L, "%s: commands has a key that is a %s (names are expected)", s->chunk + 1,
+                   luaL_typename(L, -2));
+    }
+    verb = lua_tolstring(L, -2, &n);
+    if (n < 1 || n > VERB_MAX || verb[0] < 'a' || verb[0] > 'z' || strspn(verb, letters) != n) {
+        luaL_error(L, "%s: '%s' cannot name a command (a letter a-z, then a-z 0-9 _ -)",
+                   s->chunk + 1, verb);
+    }
+    if (!lua_isfunction(L, -1)) {
+        luaL_error(L, "%s: commands.%s is a %s (a function is expected)", s->chunk + 1, verb,
+                   luaL_typename(L, -1));
+    }
+    if (p->n_commands == COMMANDS_MAX) {
+        luaL_error(L, "%s: more than %d commands", s->chunk + 1, COMMANDS_MAX);
+    }
+    c->verb = mr__strndup(verb, n);
+    if (!c->verb) {
+        luaL_error(L, "not enough memory");
+    }
+    p->n_commands++;
+    lua_pushvalue(L, -1);
+    c->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static void take_commands(lua_State *L, const struct policy_source *s, struct policy *p)
+{
+    if (!lua_istable(L, -1) || lua_getmetatable(L, -1)) {
+        luaL_error(L, "%s: commands is %s (a table of functions is expected)", s->chunk + 1,
+                   lua_istable(L, -1) ? "a table with a metatable" : luaL_typename(L, -1));
+    }
+    p->commands = mr__alloc(COMMANDS_MAX, sizeof *p->commands);
+    if (!p->commands) {
+        luaL_error(L, "not enough memory");
+    }
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+        take_command(L, s, p);
+    }
+}
+
+static int find_hook(const char *key)
+{
+    for (int hook = 0; hook < MR_HOOK_COUNT; hook++) {
+        if (strcmp(mr__event_hook_name((enum hook)hook), key) == 0) {
+            return hook;
+        }
+    }
+    return -1;
+}
+
+static void check_api(lua_State *L, const struct policy_source *s)
+{
+    if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != API_VERSION) {
+        luaL_error(L, "%s: api %s is not known (this version knows %d)", s->chunk + 1,
+                   lua_isnumber(L, -1) ? lua_tostring(L, -1) : luaL_typename(L, -1), API_VERSION);
+    }
 }
 
 /* One key of what the file returned; key at -2, value at -1. */
 static void take_key(lua_State *L, const struct policy_source *s, struct policy *p)
 {
     const char *key;
+    int hook, *ref;
 
     if (lua_type(L, -2) != LUA_TSTRING) {
         luaL_error(L, "%s: the policy has a key that is a %s (names of hooks are expected)",
@@ -135,29 +161,24 @@ static void take_key(lua_State *L, const struct policy_source *s, struct policy 
     }
     key = lua_tostring(L, -2);
     if (strcmp(key, "api") == 0) {
-        if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != API_VERSION) {
-            luaL_error(L, "%s: api %s is not known (this version knows %d)", s->chunk + 1,
-                       lua_isnumber(L, -1) ? lua_tostring(L, -1) : luaL_typename(L, -1),
-                       API_VERSION);
-        }
+        check_api(L, s);
         return;
     }
-    bool is_load = strcmp(key, "load") == 0;
-    size_t hook = 0;
-    while (hook < MR_HOOK_COUNT && strcmp(mr__event_hook_name(hook), key) != 0) {
-        hook++;
+    if (strcmp(key, "commands") == 0) {
+        take_commands(L, s, p);
+        return;
     }
-    if (hook == MR_HOOK_COUNT && !is_load) {
+    hook = find_hook(key);
+    if (hook < 0 && strcmp(key, "load") != 0) {
         refuse_key(L, s, key, lua_objlen(L, -2));
     }
     if (!lua_isfunction(L, -1)) {
         luaL_error(L, "%s: %s is a %s (a function is expected)", s->chunk + 1, key,
                    luaL_typename(L, -1));
     }
-    if (!is_load) {
-        lua_pushvalue(L, -1);
-        p->hook_refs[hook] = luaL_ref(L, LUA_REGISTRYINDEX);
-    }
+    ref = hook < 0 ? &p->load_ref : &p->hook_refs[hook];
+    lua_pushvalue(L, -1);
+    *ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 static void take_policy(lua_State *L, const struct policy_source *s, struct policy *p)
@@ -171,146 +192,272 @@ static void take_policy(lua_State *L, const struct policy_source *s, struct poli
     }
 }
 
-static void run_load(lua_State *L, struct loading *l, const struct policy_source *s)
+/* Settings that nobody reads are a slip, most likely in the name. */
+static void refuse_unread_settings(lua_State *L, const struct policy_source *s)
 {
-    lua_pushliteral(L, "load");
-    lua_rawget(L, -2);
-    if (lua_isnil(L, -1)) {
-        if (s->entry) {
-            /* Settings that nobody reads are a slip, most likely in the name. */
-            mr__config_push_settings(s->entry, L);
-            lua_pushnil(L);
-            if (lua_next(L, -2) != 0) {
-                lua_pop(L, 1);
-                luaL_error(L, "%s: has no load function, so its setting %s is read by nobody",
-                           s->entry->place,
-                           lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "(a number)");
-            }
-        }
-        return;
+    mr__config_push_settings(s->entry, L);
+    lua_pushnil(L);
+    if (lua_next(L, -2) != 0) {
+        lua_pop(L, 1);
+        luaL_error(L, "%s: has no load function, so its setting %s is read by nobody",
+                   s->entry->place,
+                   lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "(a number)");
     }
-    if (s->entry) {
-        mr__config_push_settings(s->entry, L);
-    } else {
-        lua_newtable(L);
-    }
-    l->step = "load: ";
-    call_loading(L, l->generation, 1);
 }
 
 static int load_policy(lua_State *L)
 {
     struct loading *l = lua_touserdata(L, 1);
-    struct generation *g = l->generation;
-    const struct policy_source *s = &l->sources->items[l->i];
-    struct policy *p = &g->policies[l->i];
+    struct policy *p = l->policy;
+    const struct policy_source *s = p->source;
 
-    push_policy_env(L, p);
+    mr__require_push_env(L, p);
     if (mr__sandbox_load(L, lua_gettop(L), s->text, s->n, s->chunk) != 0) {
         return lua_error(L);
     }
-    if (call_loading(L, g, 0) == 0) {
+    if (call_loading(L, l) == 0) {
         lua_pushnil(L);
     }
     take_policy(L, s, p);
-    run_load(L, l, s);
+    if (p->load_ref == LUA_NOREF && s->entry) {
+        refuse_unread_settings(L, s);
+    }
     return 0;
 }
+
+/* What failed, with a place: what has no line of its own (memory that ended, an error raised
+ * without one) is at the policy's file, or for a shipped policy where the config file names it. */
+static void say_at_source(struct script_error *err, const struct policy *p, const char *step,
+                          const struct script_failure *why)
+{
+    const struct policy_source *s = p->source;
+    const char *file = s->chunk + 1, *slash = strrchr(file, '/');
+    const char *place = !s->is_shipped ? file : s->entry ? s->entry->place : NULL;
+
+    /* Lua shortens long paths in front, so their ends are compared. */
+    if (!place || strstr(why->text, place) ||
+        (!s->is_shipped && strstr(why->text, slash ? slash + 1 : file))) {
+        snprintf(err->text, sizeof err->text, "policy %s: %s%s", s->name, step, why->text);
+    } else {
+        snprintf(err->text, sizeof err->text, "policy %s: %s%s: %s", s->name, step, place,
+                 why->text);
+    }
+    snprintf(err->traceback, sizeof err->traceback, "%s", why->traceback);
+}
+
+static int load_files(struct generation *g, struct script_error *err)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        struct script_failure failure = {.text = ""}, why;
+        struct loading l = {.policy = &g->policies[i], .failure = &failure};
+        int rc = mr__state_enter(&g->state, load_policy, &l, &why);
+
+        if (rc != 0) {
+            memcpy(why.traceback, failure.traceback, sizeof why.traceback);
+            say_at_source(err, l.policy, "", &why);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* ---- load(cfg) ------------------------------------------------------------------------------- */
+
+static void push_load(lua_State *L, struct run *r)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->policy->load_ref);
+}
+
+static int push_cfg(lua_State *L, struct run *r)
+{
+    if (r->policy->source->entry) {
+        mr__config_push_settings(r->policy->source->entry, L);
+    } else {
+        lua_newtable(L);
+    }
+    return 1;
+}
+
+static void run_loads(struct generation *g);
+
+static void tell_loaded(struct generation *g, int rc, const struct script_error *err)
+{
+    g->loaded(g->user, rc, err);
+}
+
+static void fail_load(struct generation *g, int rc, const struct script_failure *failure)
+{
+    struct script_error err;
+
+    say_at_source(&err, &g->policies[g->loading], "load: ", failure);
+    tell_loaded(g, rc, &err);
+}
+
+static void on_load_ended(struct run *r, int rc, const struct script_failure *failure)
+{
+    struct generation *g = r->policy->generation;
+
+    if (rc == -ECANCELED) {
+        return;
+    }
+    if (rc != 0) {
+        fail_load(g, rc, failure);
+        return;
+    }
+    g->loading++;
+    run_loads(g);
+}
+
+static const struct run_class load_class = {
+    .kind = RUN_LOAD,
+    .push_function = push_load,
+    .push_arguments = push_cfg,
+    .ended = on_load_ended,
+};
+
+static void run_loads(struct generation *g)
+{
+    static const struct script_error none = {.text = ""};
+
+    for (; g->loading < g->n; g->loading++) {
+        struct policy *p = &g->policies[g->loading];
+        struct script_failure failure;
+        int rc;
+
+        if (p->load_ref == LUA_NOREF) {
+            continue;
+        }
+        rc = mr__run_start(&g->load, &load_class, p, &failure);
+        if (rc == RUN_WAITS) {
+            return;
+        }
+        if (rc != 0) {
+            fail_load(g, rc, &failure);
+            return;
+        }
+    }
+    tell_loaded(g, 0, &none);
+}
+
+void mr__generation_load(struct generation *g,
+                         void (*done)(void *user, int rc, const struct script_error *err),
+                         void *user)
+{
+    struct script_error err = {.text = ""};
+    int rc;
+
+    g->loaded = done;
+    g->user = user;
+    rc = load_files(g, &err);
+    if (rc != 0) {
+        tell_loaded(g, rc, &err);
+        return;
+    }
+    run_loads(g);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int open_sandbox(lua_State *L)
 {
     struct generation *g = lua_touserdata(L, 1);
 
+    mr__anchors_open(L, &g->anchors);
     mr__sandbox_open(L, &g->sandbox);
     mr__event_open(L);
     return 0;
 }
 
-static int add_policy(struct generation *g, const struct policy_source *s)
+static void add_policy(struct generation *g, struct policy_source *s)
 {
     struct policy *p = &g->policies[g->n++];
 
-    p->generation = g;
-    p->is_shadow = s->is_shadow;
-    p->is_skipped_on_error = s->is_skipped_on_error;
+    *p = (struct policy){
+        .generation = g,
+        .source = s,
+        .name = s->name,
+        .origin = s->origin,
+        .is_shadow = s->is_shadow,
+        .is_skipped_on_error = s->is_skipped_on_error,
+        .load_ref = LUA_NOREF,
+        .env_ref = LUA_NOREF,
+        .modules_ref = LUA_NOREF,
+    };
     for (size_t i = 0; i < MR_HOOK_COUNT; i++) {
         p->hook_refs[i] = LUA_NOREF;
     }
-    p->name = mr__strndup(s->name, strlen(s->name));
-    p->origin = mr__strndup(s->origin, strlen(s->origin));
-    return p->name && p->origin ? 0 : -ENOMEM;
-}
-
-/* What failed, with a place: what has no line of its own (memory that ended, an error raised
- * without one) is at the policy's file, or for a shipped policy where the config file names it. */
-static void say_at_source(struct script_error *err, const struct loading *l, const char *why)
-{
-    const struct policy_source *s = &l->sources->items[l->i];
-    const char *file = s->chunk + 1, *slash = strrchr(file, '/');
-    bool is_shipped = strcmp(s->origin, "shipped") == 0;
-    const char *place = !is_shipped ? file : s->entry ? s->entry->place : NULL;
-
-    /* Lua shortens long paths in front, so their ends are compared. */
-    if (!place || strstr(why, place) || (!is_shipped && strstr(why, slash ? slash + 1 : file))) {
-        snprintf(err->text, sizeof err->text, "policy %s: %s%s", s->name, l->step, why);
-    } else {
-        snprintf(err->text, sizeof err->text, "policy %s: %s%s: %s", s->name, l->step, place, why);
-    }
-}
-
-static int load_all(struct generation *g, const struct policy_sources *sources,
-                    struct script_error *err)
-{
-    struct script_failure failure;
-    int rc = mr__state_enter(&g->state, open_sandbox, g, &failure);
-
-    if (rc != 0) {
-        snprintf(err->text, sizeof err->text, "policies: %s", failure.text);
-        return rc;
-    }
-    for (size_t i = 0; i < sources->n; i++) {
-        const struct policy_source *s = &sources->items[i];
-        struct loading l = {.generation = g, .sources = sources, .i = i, .step = ""};
-
-        rc = add_policy(g, s);
-        if (rc != 0) {
-            snprintf(err->text, sizeof err->text, "policies: out of memory");
-            return rc;
-        }
-        rc = mr__state_enter(&g->state, load_policy, &l, &failure);
-        if (rc != 0) {
-            say_at_source(err, &l, failure.text);
-            return rc;
-        }
-    }
-    return 0;
 }
 
 int mr__generation_create(struct generation **out, const struct generation_options *opts,
-                          const struct policy_sources *sources, struct script_error *err)
+                          struct policy_sources *sources, struct script_error *err)
 {
     struct generation *g = mr__alloc(1, sizeof *g);
+    struct script_failure failure = {.text = "out of memory"};
     int rc = -ENOMEM;
 
-    snprintf(err->text, sizeof err->text, "policies: out of memory");
-    if (!g) {
-        return rc;
+    if (g) {
+        g->opts = *opts;
+        g->sandbox = (struct sandbox_options){opts->wall_s, opts->user, opts->seed};
+        g->runs = opts->runs;
+        g->sources = mr__sources_ref(sources);
+        g->policies = mr__alloc(sources->n + 1, sizeof *g->policies);
     }
-    g->opts = *opts;
-    g->sandbox = (struct sandbox_options){opts->wall_s, opts->user, opts->seed};
-    g->policies = mr__alloc(sources->n + 1, sizeof *g->policies);
-    if (g->policies) {
+    if (g && g->policies) {
         rc = mr__state_init(&g->state, opts->memory_bytes);
     }
     if (rc == 0) {
-        rc = load_all(g, sources, err);
+        rc = mr__state_enter(&g->state, open_sandbox, g, &failure);
     }
     if (rc != 0) {
+        *err = (struct script_error){.text = ""};
+        snprintf(err->text, sizeof err->text, "policies: %s", failure.text);
         mr__generation_destroy(g);
         return rc;
     }
+    for (size_t i = 0; i < sources->n; i++) {
+        add_policy(g, &sources->items[i]);
+    }
     *out = g;
     return 0;
+}
+
+void mr__generation_use(struct generation *g)
+{
+    g->stage = GENERATION_IN_USE;
+    for (size_t i = 0; i < g->n; i++) {
+        struct policy *p = &g->policies[i];
+
+        if (p->staged.is_set) {
+            struct str reason = {p->staged.reason, strlen(p->staged.reason)};
+
+            mr__policy_set_blocklist(p, p->staged.nets, reason, NULL);
+            mr__cidr_unref(p->staged.nets);
+            p->staged.nets = NULL;
+            p->staged.is_set = false;
+        }
+    }
+    mr__timers_start(g);
+}
+
+void mr__generation_retire(struct generation *g)
+{
+    g->stage = GENERATION_RETIRED;
+    mr__timers_end(g);
+}
+
+static void abandon_all(struct generation *g)
+{
+    static const struct script_failure none = {.text = ""};
+
+    g->users++; /* the last of them must not end it */
+    mr__timers_end(g);
+    while (g->waiting) {
+        struct run *r = g->waiting;
+
+        mr__run_abandon(r);
+        r->class->ended(r, -ECANCELED, &none);
+    }
+    g->users--;
 }
 
 void mr__generation_destroy(struct generation *g)
@@ -318,84 +465,55 @@ void mr__generation_destroy(struct generation *g)
     if (!g) {
         return;
     }
-    mr__state_deinit(&g->state);
-    for (size_t i = 0; i < g->n; i++) {
-        mr__free(g->policies[i].name);
-        mr__free(g->policies[i].origin);
+    if (g->state.L) {
+        abandon_all(g);
+        mr__state_deinit(&g->state);
     }
+    mr__anchors_deinit(&g->anchors);
+    for (size_t i = 0; i < g->n; i++) {
+        struct policy *p = &g->policies[i];
+
+        for (size_t k = 0; k < p->n_commands; k++) {
+            mr__free(p->commands[k].verb);
+        }
+        mr__free(p->commands);
+        mr__cidr_unref(p->staged.nets);
+    }
+    mr__sources_unref(g->sources);
     mr__free(g->policies);
     mr__free(g);
 }
 
-/* ---- calling --------------------------------------------------------------------------------- */
+/* ---- block lists ----------------------------------------------------------------------------- */
 
-struct hook_call {
-    struct policy *policy;
-    const struct hook_event *ev;
-    struct answer *one;
-    struct merged_answer *all;
-    struct script_failure *failure;
-    int rc;
-};
-
-/* Names the place where the hook is written, for what has no line of its own: a wrong answer, an
- * error behind a tail call or raised without a place. */
-static void say_at_hook(lua_State *L, const struct hook_call *c, const char *why)
+static int stage(struct policy *p, struct cidr *nets, struct str reason)
 {
-    lua_Debug ar;
-    char text[SCRIPT_ERROR_MAX + LUA_IDSIZE + 16];
+    size_t n = reason.n < MR_REASON_MAX ? reason.n : MR_REASON_MAX;
 
-    lua_rawgeti(L, LUA_REGISTRYINDEX, c->policy->hook_refs[c->ev->hook]);
-    if (lua_getinfo(L, ">S", &ar) && ar.linedefined > 0) {
-        if (strstr(why, ar.short_src)) {
-            return;
-        }
-        snprintf(text, sizeof text, "%s:%d: %s", ar.short_src, ar.linedefined, why);
-    } else {
-        snprintf(text, sizeof text, "%s", why);
-    }
-    mr__state_line(c->failure->text, sizeof c->failure->text, text, strlen(text));
-}
-
-static int run_hook(lua_State *L)
-{
-    struct hook_call *c = lua_touserdata(L, 1);
-    enum hook hook = c->ev->hook;
-    char why[ANSWER_WHY_MAX];
-    int n;
-
-    lua_rawgeti(L, LUA_REGISTRYINDEX, c->policy->hook_refs[hook]);
-    mr__event_push(L, c->ev, c->all->answer.tags);
-    c->rc = mr__state_resume(L, 1, RESULTS_MAX, c->policy->generation->opts.cpu_ns, &n, c->failure);
-    if (c->rc != 0) {
-        char said[SCRIPT_ERROR_MAX];
-
-        memcpy(said, c->failure->text, sizeof said);
-        say_at_hook(L, c, said);
-        return 0;
-    }
-    if (!is_decision[hook]) {
-        return 0;
-    }
-    luaL_checkstack(L, LUA_MINSTACK, "answer");
-    c->rc = mr__answer_read(L, 2, n, hook, c->policy->name, c->one, why);
-    if (c->rc == 0 && c->one->outcome == MR_HOOK_ADMIT && !c->policy->is_shadow) {
-        c->rc = mr__answer_merge(c->all, c->one, why);
-    }
-    if (c->rc != 0) {
-        say_at_hook(L, c, why);
-    }
+    mr__cidr_unref(p->staged.nets);
+    p->staged.nets = nets ? mr__cidr_ref(nets) : NULL;
+    memcpy(p->staged.reason, reason.s, n);
+    p->staged.reason[n] = '\0';
+    p->staged.is_set = true;
     return 0;
 }
 
-int mr__generation_call(struct policy *p, const struct hook_event *ev, struct answer *one,
-                        struct merged_answer *all, struct script_failure *failure)
+int mr__policy_set_blocklist(struct policy *p, struct cidr *nets, struct str reason,
+                             unsigned *ended)
 {
-    struct hook_call c = {
-        .policy = p, .ev = ev, .one = one, .all = all, .failure = failure, .rc = 0};
-    int rc;
+    struct str owner = {p->name, strlen(p->name)};
 
-    one->outcome = MR_HOOK_NO_OPINION;
-    rc = mr__state_enter(&p->generation->state, run_hook, &c, failure);
-    return rc != 0 ? rc : c.rc;
+    if (ended) {
+        *ended = 0;
+    }
+    if (p->generation->stage == GENERATION_LOADING) {
+        return stage(p, nets, reason);
+    }
+    if (p->generation->stage == GENERATION_RETIRED || !p->generation->opts.service) {
+        return 0;
+    }
+    if (!mr__blocks_set_list) {
+        return 0;
+    }
+    return mr__blocks_set_list(p->generation->opts.service, owner, nets, reason, ended);
 }

@@ -15,14 +15,12 @@
 #include "script/generation.h"
 #include "script/json.h"
 #include "script/module_part.h"
-#include "service/settings.h"
 
 #include <string.h>
 
 /* What later versions have. */
 static const char *const later[] = {
-    "open",  "block", "unblock", "blocks", "blocklist", "read",  "http",    "resolve",
-    "sleep", "await", "udp",     "after",  "every",     "drain", "testing", NULL,
+    "open", "block", "unblock", "blocks", "blocklist", "resolve", "udp", "drain", "testing", NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
@@ -187,15 +185,12 @@ void *mr__module_new(lua_State *L, const char *type, size_t n)
 
 /* ---- the module ------------------------------------------------------------------------------ */
 
-static void add_settings(lua_State *L, const struct settings *settings)
+static void add_settings(lua_State *L, const struct policy_sources *sources)
 {
     lua_newtable(L);
-    for (size_t i = 0; settings && i < mr__settings_row_count(); i++) {
-        struct settings_row row;
-
-        mr__settings_row(settings, i, &row);
-        lua_pushstring(L, row.value);
-        lua_setfield(L, -2, row.key);
+    for (size_t i = 0; i < sources->n_settings; i++) {
+        lua_pushstring(L, sources->settings[i].value);
+        lua_setfield(L, -2, sources->settings[i].key);
     }
     mr__module_seal(L, "relay.settings");
     lua_setfield(L, -2, "settings");
@@ -219,7 +214,8 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__json_open(L);
     lua_newtable(L);
     mr__module_add(L, functions, policy);
-    add_settings(L, policy->generation->opts.settings);
+    add_settings(L, policy->generation->sources);
+    mr__module_open_time(L, policy);
     mr__module_open_log(L, policy);
     mr__module_open_text(L, policy);
     mr__module_open_crypto(L, policy);

@@ -19,6 +19,7 @@ struct cidr;
 struct policy;
 struct service;
 
+void mr__module_open_time(lua_State *L, struct policy *p);
 void mr__module_open_log(lua_State *L, struct policy *p);
 void mr__module_open_text(lua_State *L, struct policy *p);
 void mr__module_open_crypto(lua_State *L, struct policy *p);

@@ -10,11 +10,19 @@
 #include "script/config_entry.h"
 #include "script/embedded.h"
 
+#include "service/settings.h"
+
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     NAME_MAX_BYTES = 32, /* of a policy: it is a label of metrics and a word in every log line */
@@ -24,57 +32,133 @@ enum {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int read_all(FILE *f, char **text, size_t *n)
+/* Reads what the descriptor is at, which must be a regular file. */
+static int read_all(int fd, char **text, size_t *n)
 {
-    size_t cap = 16384, len = 0;
-    char *buf = mr__realloc(NULL, cap + 1, 1);
+    struct stat st;
+    size_t len = 0;
+    char *buf;
 
-    while (buf) {
-        size_t got = fread(buf + len, 1, cap - len, f);
-
-        len += got;
-        if (got == 0 || len > SOURCE_BYTES_MAX) {
-            break;
-        }
-        if (len == cap) {
-            char *grown = mr__realloc(buf, cap * 2 + 1, 1);
-
-            if (!grown) {
-                mr__free(buf);
-                return -ENOMEM;
-            }
-            buf = grown;
-            cap *= 2;
-        }
+    if (fstat(fd, &st) < 0) {
+        return -errno;
     }
+    if (!S_ISREG(st.st_mode)) {
+        return S_ISDIR(st.st_mode) ? -EISDIR : -ENOTSUP;
+    }
+    if (st.st_size > SOURCE_BYTES_MAX) {
+        return -EFBIG;
+    }
+    buf = mr__alloc(SOURCE_BYTES_MAX + 2, 1); /* it may grow meanwhile; unused pages cost nothing */
     if (!buf) {
         return -ENOMEM;
     }
-    int rc = ferror(f) ? -errno : len > SOURCE_BYTES_MAX ? -EFBIG : 0;
-    if (rc != 0) {
-        mr__free(buf);
-        return rc;
+    while (len <= SOURCE_BYTES_MAX) {
+        ssize_t got = read(fd, buf + len, SOURCE_BYTES_MAX + 1 - len);
+
+        if (got < 0 && errno != EINTR) {
+            int rc = -errno;
+            mr__free(buf);
+            return rc;
+        }
+        if (got == 0) {
+            break;
+        }
+        len += got > 0 ? (size_t)got : 0;
     }
-    buf[len] = '\0';
-    *text = buf;
+    *text = len <= SOURCE_BYTES_MAX ? mr__strndup(buf, len) : NULL;
+    mr__free(buf);
     *n = len;
-    return 0;
+    return *text ? 0 : len > SOURCE_BYTES_MAX ? -EFBIG : -ENOMEM;
 }
 
+static const char *why_of(int rc)
+{
+    switch (rc) {
+    case -EFBIG:
+        return "larger than 1 MiB";
+    case -ENOTSUP:
+        return "not a regular file";
+    case -EXDEV:
+    case -ELOOP:
+        return "it leads out of the policy's folder";
+    default:
+        return strerror(-rc);
+    }
+}
+
+/* O_NONBLOCK: to open a pipe must not wait for somebody who writes to it. */
 int mr__source_read(const char *path, char **text, size_t *n, const char **why)
 {
-    FILE *f = fopen(path, "rbe");
-    int rc;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int rc = fd < 0 ? -errno : read_all(fd, text, n);
 
-    if (!f) {
-        rc = -errno;
-    } else {
-        errno = EIO;
-        rc = read_all(f, text, n);
-        fclose(f);
+    if (fd >= 0) {
+        close(fd);
     }
     if (rc != 0) {
-        *why = rc == -EFBIG ? "larger than 1 MiB" : strerror(-rc);
+        *why = why_of(rc);
+    }
+    return rc;
+}
+
+/* Component by component, where the kernel (before 5.6) or a filter knows no openat2(). Links
+ * inside of the folder are refused too then. */
+static int walk_below(int dir, const char *path)
+{
+    int at = dup(dir), next, rc;
+
+    while (at >= 0) {
+        size_t n = strcspn(path, "/");
+        bool is_last = path[n] == '\0';
+        char part[NAME_MAX + 1];
+
+        if (n == 0 || n > NAME_MAX || (n == 2 && memcmp(path, "..", 2) == 0)) {
+            close(at);
+            return -EXDEV;
+        }
+        memcpy(part, path, n);
+        part[n] = '\0';
+        next = openat(at, part,
+                      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (is_last ? O_NONBLOCK : O_DIRECTORY));
+        rc = -errno;
+        close(at);
+        if (next < 0 || is_last) {
+            return next < 0 ? rc : next;
+        }
+        at = next;
+        path += n + 1;
+    }
+    return -errno;
+}
+
+static int open_below(const char *folder, const char *path)
+{
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    int dir = open(*folder ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
+
+    if (dir < 0) {
+        return -errno;
+    }
+    fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
+    if (fd < 0) {
+        fd = errno == ENOSYS || errno == EPERM ? walk_below(dir, path) : -errno;
+    }
+    close(dir);
+    return fd;
+}
+
+int mr__source_read_below(const char *folder, const char *path, char **text, size_t *n,
+                          const char **why)
+{
+    int fd = open_below(folder, path), rc = fd;
+
+    if (fd >= 0) {
+        rc = read_all(fd, text, n);
+        close(fd);
+    }
+    if (rc != 0) {
+        *why = why_of(rc);
     }
     return rc;
 }
@@ -172,6 +256,7 @@ static int find_shipped(struct policy_source *s, const struct wish *w, const cha
     if (!f) {
         return complain_unknown(err, w, what);
     }
+    s->is_shipped = true;
     s->origin = mr__strndup("shipped", 7);
     s->text = mr__strndup((const char *)f->data, f->size);
     s->n = f->size;
@@ -356,27 +441,116 @@ static int add_all(struct policy_sources *out, const struct policies_load *load,
     return add(out, &dynamic, err);
 }
 
-int mr__sources_collect(struct policy_sources *out, const struct policies_load *load,
-                        struct script_error *err)
-{
-    int rc;
+/* ---- life ------------------------------------------------------------------------------------ */
 
-    *out = (struct policy_sources){0};
-    rc = add_all(out, load, err);
-    if (rc != 0) {
-        mr__sources_deinit(out);
+/* For `relay.settings`: the text of what was in force when this was loaded. */
+static int copy_settings(struct policy_sources *s, const struct settings *settings)
+{
+    size_t n = settings ? mr__settings_row_count() : 0;
+
+    s->settings = mr__alloc(n + 1, sizeof *s->settings);
+    if (!s->settings) {
+        return -ENOMEM;
     }
-    return rc;
+    for (size_t i = 0; i < n; i++) {
+        struct source_setting *set = &s->settings[s->n_settings++];
+        struct settings_row row;
+
+        mr__settings_row(settings, i, &row);
+        set->key = mr__strndup(row.key, strlen(row.key));
+        set->value = mr__strndup(row.value, strlen(row.value));
+        if (!set->key || !set->value) {
+            return -ENOMEM;
+        }
+    }
+    return 0;
 }
 
-void mr__sources_deinit(struct policy_sources *s)
+int mr__sources_collect(struct policy_sources **out, const struct policies_load *load,
+                        struct script_error *err)
 {
+    struct policy_sources *s = mr__alloc(1, sizeof *s);
+    int rc;
+
+    if (!s) {
+        return complain(err, -ENOMEM, "policies: out of memory");
+    }
+    s->refs = 1;
+    s->config = mr__config_ref(load->config);
+    s->cpu_ns = load->cpu_ns ? load->cpu_ns : 10000000;
+    s->load_cpu_ns = load->load_cpu_ns ? load->load_cpu_ns : 1000000000;
+    s->wait_ns = load->wait_ns ? load->wait_ns : 2000000000;
+    s->memory_bytes = load->memory_bytes ? load->memory_bytes : 32u << 20;
+    rc = copy_settings(s, load->settings);
+    rc = rc != 0 ? complain(err, rc, "policies: out of memory") : add_all(s, load, err);
+    if (rc != 0) {
+        mr__sources_unref(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+struct policy_sources *mr__sources_ref(struct policy_sources *s)
+{
+    s->refs++;
+    return s;
+}
+
+static void free_source(struct policy_source *s)
+{
+    for (size_t i = 0; i < s->n_required; i++) {
+        mr__free(s->required[i].name);
+        mr__free(s->required[i].chunk);
+        mr__free(s->required[i].text);
+    }
+    mr__free(s->required);
+    mr__free(s->name);
+    mr__free(s->origin);
+    mr__free(s->chunk);
+    mr__free(s->text);
+}
+
+void mr__sources_unref(struct policy_sources *s)
+{
+    if (!s || --s->refs > 0) {
+        return;
+    }
     for (size_t i = 0; i < s->n; i++) {
-        mr__free(s->items[i].name);
-        mr__free(s->items[i].origin);
-        mr__free(s->items[i].chunk);
-        mr__free(s->items[i].text);
+        free_source(&s->items[i]);
+    }
+    for (size_t i = 0; i < s->n_settings; i++) {
+        mr__free(s->settings[i].key);
+        mr__free(s->settings[i].value);
     }
     mr__free(s->items);
-    *s = (struct policy_sources){0};
+    mr__free(s->settings);
+    mr__config_unref(s->config);
+    mr__free(s);
+}
+
+const struct required_file *mr__source_add_required(struct policy_source *s, const char *name,
+                                                    const char *path, char *text, size_t n)
+{
+    struct required_file *grown = mr__realloc(s->required, s->n_required + 1, sizeof *grown), *f;
+
+    if (!grown) {
+        mr__free(text);
+        return NULL;
+    }
+    s->required = grown;
+    f = &grown[s->n_required++];
+    *f = (struct required_file){.text = text, .n = n};
+    f->name = mr__strndup(name, strlen(name));
+    f->chunk = mr__alloc(strlen(path) + 2, 1);
+    if (!f->name || !f->chunk) {
+        s->n_required--;
+        mr__free(f->name);
+        mr__free(f->chunk);
+        mr__free(text);
+        return NULL;
+    }
+    f->chunk[0] = '@';
+    memcpy(f->chunk + 1, path, strlen(path));
+    return f;
 }

@@ -4,13 +4,13 @@
  * Control thread only. Start reading at mr__state_enter().
  *
  *   mr__state_enter ── lua_cpcall ── fn(L): pushes arguments, may run out of memory
- *                                     └─ mr__state_resume ── coroutine: the script
- *                                                             └─ on_count, every 100
- *                                                                instructions
+ *                                     └─ mr__state_go ── coroutine: the script
+ *                                                         └─ on_count, every 100
+ *                                                            instructions
  *
  * The script runs in a coroutine and not under lua_pcall with a message handler: after an
  * error its stack is still there, so the traceback is made from outside, where nothing a
- * script did can make a handler fail or loop; and a hook that waits will one day yield.
+ * script did can make a handler fail or loop; and what waits yields (run.c).
  */
 #include "script/state.h"
 
@@ -32,6 +32,9 @@ enum {
      * another, which are 512 KiB, took it 90 ms. */
     C_STACK_BYTES = 256 * 1024,
     SMALL_BYTES = 2 << 20,
+    /* What going on costs at least, so that one that waits for nothing over and over comes to an
+     * end too. */
+    LEG_NS = 5000,
 };
 
 static const uint64_t NS_PER_S = 1000000000;
@@ -119,7 +122,7 @@ struct script_state *mr__state_of(lua_State *L)
  * Whether the running call has had its CPU time. The thread's CPU clock is a system call
  * (200 to 800 ns), the monotonic clock is not (30 ns) and never goes slower: the first
  * is read only when the second says that the deadline may have come. What was used
- * before the first reading is taken to be an eighth of the budget.
+ * before the first reading is taken to be an eighth of what it had left.
  */
 static bool is_spent(struct script_budget *b)
 {
@@ -131,18 +134,50 @@ static bool is_spent(struct script_budget *b)
     now_ns = clock_ns(CLOCK_MONOTONIC);
     if (b->start_ns == 0) {
         b->start_ns = now_ns;
-        b->look_at_ns = now_ns + b->cpu_ns / 8;
+        b->look_at_ns = now_ns + b->left_ns / 8;
     }
     if (now_ns < b->look_at_ns) {
         return false;
     }
     cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     if (b->deadline_ns == 0) {
-        b->deadline_ns = cpu_ns + b->cpu_ns - b->cpu_ns / 8;
+        b->deadline_ns = cpu_ns + b->left_ns - b->left_ns / 8;
     }
     b->is_over = cpu_ns >= b->deadline_ns;
     b->look_at_ns = now_ns + (b->is_over ? 0 : b->deadline_ns - cpu_ns);
     return b->is_over;
+}
+
+void mr__state_begin_budget(struct script_state *st, uint64_t cpu_ns, struct script_used used)
+{
+    uint64_t left_ns = used.cpu_ns < cpu_ns ? cpu_ns - used.cpu_ns : 0;
+
+    st->budget = (struct script_budget){
+        .cpu_ns = cpu_ns, .left_ns = left_ns, .credited_ns = used.credited_ns, .is_running = true};
+    if (left_ns == 0) {
+        st->budget.is_over = true;
+        lua_sethook(st->L, on_count, LUA_MASKCOUNT, 1);
+    }
+}
+
+/* How much is gone of what it had left when it was let go. */
+static uint64_t gone_ns(const struct script_budget *b)
+{
+    uint64_t gone = 0, now_ns, left_ns;
+
+    if (b->is_over) {
+        return b->left_ns;
+    }
+    if (b->deadline_ns > 0) {
+        now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        left_ns = now_ns < b->deadline_ns ? b->deadline_ns - now_ns : 0;
+        gone = left_ns < b->left_ns ? b->left_ns - left_ns : 0;
+    } else if (b->start_ns > 0) {
+        gone = clock_ns(CLOCK_MONOTONIC) - b->start_ns;
+        gone = gone < b->left_ns / 8 ? gone : b->left_ns / 8;
+    }
+    gone = gone > LEG_NS ? gone : LEG_NS;
+    return gone < b->left_ns ? gone : b->left_ns;
 }
 
 /* From here on every instruction raises, so that a pcall in a loop cannot swallow the error. */
@@ -246,17 +281,6 @@ void mr__state_give_outside(struct script_state *st, size_t bytes)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* The registry must not grow later: when LuaJIT runs out of memory in the middle of making a table
- * larger, what was in it may be lost, and our hooks are in this one. */
-static int reserve_thread(lua_State *L)
-{
-    struct script_state *st = lua_touserdata(L, 1);
-
-    lua_pushboolean(L, 0);
-    st->thread_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    return 0;
-}
-
 int mr__state_init(struct script_state *st, size_t cap_bytes)
 {
     lua_State *L = luaL_newstate();
@@ -265,11 +289,6 @@ int mr__state_init(struct script_state *st, size_t cap_bytes)
         return -ENOMEM;
     }
     *st = (struct script_state){.L = L, .cap_bytes = cap_bytes};
-    if (lua_cpcall(L, reserve_thread, st) != 0) {
-        lua_close(L);
-        st->L = NULL;
-        return -ENOMEM;
-    }
     st->used_bytes = (size_t)lua_gc(L, LUA_GCCOUNT, 0) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB, 0);
     st->base_alloc = lua_getallocf(L, &st->base_alloc_user);
     lua_setallocf(L, count_alloc, st);
@@ -356,12 +375,21 @@ static void say_memory(const struct script_state *st, struct script_failure *fai
              st->cap_bytes / 1024);
 }
 
+static void end_budget(struct script_state *st, const struct script_budget *outer)
+{
+    if (st->budget.is_over || outer->is_over) {
+        lua_sethook(st->L, on_count, LUA_MASKCOUNT,
+                    outer->is_running && outer->is_over ? 1 : COUNT_STEP);
+    }
+    st->budget = *outer;
+}
+
 int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
                     struct script_failure *failure)
 {
     lua_State *L = st->L;
     struct script_budget outer = st->budget;
-    bool was_busy = st->is_thread_busy, is_outermost = !st->stack_base;
+    bool is_outermost = !st->stack_base;
     int rc;
 
     failure->text[0] = failure->traceback[0] = '\0';
@@ -374,6 +402,7 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
     if (is_outermost) {
         st->stack_base = NULL;
     }
+    end_budget(st, &outer);
     if (rc == 0) {
         return 0;
     }
@@ -383,49 +412,33 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
     } else {
         say_value(L, failure);
     }
-    st->budget = outer;
-    st->is_thread_busy = was_busy;
     return rc == LUA_ERRMEM ? -ENOMEM : -EINVAL;
 }
 
 /* ---- coroutines ------------------------------------------------------------------------------ */
 
-/* Pushes a coroutine to run in: the kept one, or a new one for a call inside a call. */
-static lua_State *take_thread(lua_State *L, struct script_state *st, bool *is_kept)
+void mr__state_say_frames(lua_State *L, lua_State *co, struct script_failure *failure)
 {
-    *is_kept = !st->is_thread_busy;
-    if (*is_kept) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, st->thread_ref);
-        if (lua_isthread(L, -1)) {
-            lua_settop(lua_tothread(L, -1), 0);
-            return lua_tothread(L, -1);
-        }
-        lua_pop(L, 1);
-    }
-    lua_State *co = lua_newthread(L);
-    if (*is_kept) {
-        lua_pushvalue(L, -1);
-        lua_rawseti(L, LUA_REGISTRYINDEX, st->thread_ref);
-    }
-    return co;
-}
+    const char *text, *frames;
+    size_t n;
 
-/* A coroutine that failed or waits is not used again. */
-static void drop_thread(lua_State *L, struct script_state *st)
-{
-    lua_pushboolean(L, 0);
-    lua_rawseti(L, LUA_REGISTRYINDEX, st->thread_ref);
+    luaL_traceback(L, co, NULL, 0);
+    text = lua_tolstring(L, -1, &n);
+    frames = strchr(text, '\n');
+    if (frames) { /* behind "stack traceback:" */
+        mr__state_line(failure->traceback, sizeof failure->traceback, frames + 1,
+                       n - (size_t)(frames + 1 - text));
+    }
+    lua_pop(L, 1);
 }
 
 static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failure *failure)
 {
     struct script_state *st = mr__state_of(L);
 
-    if (rc == LUA_YIELD) {
-        say(failure, "tried to wait (coroutine.yield): this version cannot suspend a hook");
-    } else if (rc == LUA_ERRMEM) {
+    if (rc == LUA_ERRMEM) {
         say_memory(st, failure);
-    } else if (rc == 0) { /* spent its time, and returned before the next instruction */
+    } else if (rc == 0 || rc == LUA_YIELD) { /* spent its time, and stopped right before the end */
         snprintf(failure->text, sizeof failure->text, "took more than %.6g ms of CPU time",
                  (double)st->budget.cpu_ns / 1e6);
     } else {
@@ -433,54 +446,52 @@ static void say_failure(lua_State *L, lua_State *co, int rc, struct script_failu
         say_value(L, failure);
     }
     if (rc != 0 && rc != LUA_ERRMEM) {
-        size_t n;
-
-        luaL_traceback(L, co, NULL, 0);
-        const char *text = lua_tolstring(L, -1, &n), *frames = strchr(text, '\n');
-        if (frames) { /* behind "stack traceback:" */
-            mr__state_line(failure->traceback, sizeof failure->traceback, frames + 1,
-                           n - (size_t)(frames + 1 - text));
-        }
-        lua_pop(L, 1);
+        mr__state_say_frames(L, co, failure);
     }
+}
+
+int mr__state_go(lua_State *L, lua_State *co, int nargs, struct script_used *used,
+                 struct script_failure *failure)
+{
+    struct script_state *st = mr__state_of(L);
+    int rc = lua_resume(co, nargs);
+
+    used->cpu_ns = st->budget.cpu_ns - st->budget.left_ns + gone_ns(&st->budget);
+    used->credited_ns = st->budget.credited_ns;
+    st->budget.is_running = false;
+    if (st->budget.is_over) {
+        lua_sethook(L, on_count, LUA_MASKCOUNT, COUNT_STEP);
+    }
+    if (st->budget.is_over || (rc != 0 && rc != LUA_YIELD)) {
+        say_failure(L, co, rc, failure);
+        rc = -EINVAL;
+    }
+    return rc;
 }
 
 int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_ns, int *n_results,
                      struct script_failure *failure)
 {
-    struct script_state *st = mr__state_of(L);
-    struct script_budget outer = st->budget;
-    bool was_busy = st->is_thread_busy;
-    int base = lua_gettop(L) - nargs - 1;
-    bool is_kept;
-    lua_State *co = take_thread(L, st, &is_kept);
-    int rc, status = 0;
+    int base = lua_gettop(L) - nargs - 1, rc;
+    lua_State *co = lua_newthread(L);
+    struct script_used used = {0};
 
     lua_insert(L, base + 1); /* stack: ... co f args */
     lua_xmove(L, co, nargs + 1);
-    st->budget = (struct script_budget){.cpu_ns = budget_ns, .is_running = true};
-    st->is_thread_busy = true;
-    rc = lua_resume(co, nargs);
-    st->is_thread_busy = was_busy;
-    if (st->budget.is_over) {
-        lua_sethook(L, on_count, LUA_MASKCOUNT, COUNT_STEP);
+    mr__state_begin_budget(mr__state_of(L), budget_ns, used);
+    rc = mr__state_go(L, co, nargs, &used, failure);
+    if (rc == LUA_YIELD) {
+        say(failure, "called coroutine.yield() outside of a coroutine of its own");
+        rc = -EINVAL;
     }
-    st->budget.is_running = false;
-    if (rc == 0 && !st->budget.is_over) {
+    if (rc == 0) {
         int n = lua_gettop(co);
 
         *n_results = n < max_results ? n : max_results;
         lua_settop(co, *n_results);
         luaL_checkstack(L, *n_results, "too many results");
         lua_xmove(co, L, *n_results);
-    } else {
-        if (is_kept) {
-            drop_thread(L, st);
-        }
-        say_failure(L, co, rc, failure);
-        status = -EINVAL;
     }
     lua_remove(L, base + 1);
-    st->budget = outer;
-    return status;
+    return rc;
 }

@@ -3,8 +3,8 @@
  * One Lua state that a script may do its worst in: its memory has a cap, its CPU time a
  * budget, and every entry is protected. Knows nothing of policies. Control thread only.
  *
- * Start reading at mr__state_enter() (every way in) and mr__state_resume() (every call of
- * a script's function).
+ * Start reading at mr__state_enter() (every way in) and mr__state_go() (every call of a
+ * script's function).
  */
 #ifndef MR_SCRIPT_STATE_H
 #define MR_SCRIPT_STATE_H
@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct run;
 
 struct script_state {
     lua_State *L;
@@ -27,7 +29,8 @@ struct script_state {
 
     /* The call that is running; saved and restored around an inner one. */
     struct script_budget {
-        uint64_t cpu_ns;      /* what it may take */
+        uint64_t cpu_ns;      /* what it may take in all */
+        uint64_t left_ns;     /* what of that it had when it was let go (on) */
         uint64_t start_ns;    /* monotonic, at the first look; 0: none yet */
         uint64_t deadline_ns; /* thread CPU time; 0: not needed yet */
         uint64_t look_at_ns;  /* monotonic; the deadline cannot be reached before it */
@@ -38,8 +41,12 @@ struct script_state {
     const char *stack_base; /* of C, where the state was entered; NULL: it is not */
     bool is_hurried;        /* the next instruction looks at the clock */
 
-    int thread_ref; /* the registry's place for the coroutine kept for the next call, or false */
-    bool is_thread_busy;
+    struct run *running; /* what runs in it now (run.h); NULL: nothing that may wait */
+};
+
+/* What of a budget is gone, over all times that a coroutine went on. */
+struct script_used {
+    uint64_t cpu_ns, credited_ns;
 };
 
 enum { SCRIPT_ERROR_MAX = 512, SCRIPT_TRACEBACK_MAX = 2048 };
@@ -62,11 +69,25 @@ struct script_state *mr__state_of(lua_State *L);
 int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
                     struct script_failure *failure);
 
-/* Calls the function below its nargs arguments on top of L in a coroutine, with budget_ns of CPU
- * time. To be called inside mr__state_enter(). Pops them; 0: *n_results (at most max_results, the
- * rest is dropped) are on L. -EINVAL: nothing is, and *failure says why. */
+/* What follows in this entry is counted against a budget of cpu_ns of CPU time in all, of which
+ * some is gone. Ends with mr__state_go(), or with mr__state_enter(). */
+void mr__state_begin_budget(struct script_state *st, uint64_t cpu_ns, struct script_used used);
+
+/* Lets the coroutine co go (on) with the nargs values on top of it, in the budget begun before;
+ * *used is then how much of it is gone. To be called inside mr__state_enter().
+ * 0: it ended, its results are what is on co; LUA_YIELD: it waits, or called coroutine.yield();
+ * -EINVAL: it failed, co is of no use any more, and *failure says why. */
+int mr__state_go(lua_State *L, lua_State *co, int nargs, struct script_used *used,
+                 struct script_failure *failure);
+
+/* Calls the function below its nargs arguments on top of L in a coroutine that cannot wait, with
+ * budget_ns of CPU time. To be called inside mr__state_enter(). Pops them; 0: *n_results (at most
+ * max_results, the rest is dropped) are on L. -EINVAL: nothing is, and *failure says why. */
 int mr__state_resume(lua_State *L, int nargs, int max_results, uint64_t budget_ns, int *n_results,
                      struct script_failure *failure);
+
+/* Writes where the coroutine is into failure->traceback. Raises when out of memory. */
+void mr__state_say_frames(lua_State *L, lua_State *co, struct script_failure *failure);
 
 /* For C functions that scripts call and that can take long: raises when the budget is spent. Reads
  * a clock (a system call), so once in a thousand steps is right. */

@@ -96,7 +96,7 @@ describe("a broken hook", function()
   for what, log in pairs {
     broken = "gate.lua:7: the ticket office burns",
     endless = "took more than 10 ms of CPU time",
-    yielding = "this version cannot suspend a hook",
+    yielding = "outside of a coroutine of its own",
   } do
     it("refuses and is logged with its line when it is " .. what, with(gate(), function(d)
       assert.equal("error register-host:rejected:policy-error", register(d, "what=" .. what))

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char key[] = "KEY=value", *environment[] = {key, NULL};
     struct config_options opts = {
         .environment = environment, .cpu_ns = 5000000, .memory_bytes = 2u << 20};
-    struct script_error err = {""};
+    struct script_error err = {.text = ""};
     struct config *c;
 
     if (mr__config_parse(&c, &opts, (const char *)data, size, "f.lua", &err) == 0) {

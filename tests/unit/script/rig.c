@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,13 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct rendered {
-    char text[8192];
-    size_t n;
-    unsigned calls;
-};
-
-static struct rendered rendered;
+static struct rig_request *rendered; /* what say() writes to */
 
 static void on_line(void *user, enum log_level level, const char *line, size_t n)
 {
@@ -33,6 +28,16 @@ static void on_line(void *user, enum log_level level, const char *line, size_t n
     }
 }
 
+static uint64_t mono_ns(void *user)
+{
+    return ((struct rig *)user)->now_ns;
+}
+
+static double wall_s(void *user)
+{
+    return 1700000000 + (double)((struct rig *)user)->now_ns / 1e9;
+}
+
 void rig_start(struct rig *r)
 {
     *r = (struct rig){.folder = "/tmp/moonrelay-script-XXXXXX"};
@@ -42,7 +47,9 @@ void rig_start(struct rig *r)
     r->log = (struct log){.level = MR_LOG_DEBUG, .format = MR_LOG_TEXT, .sink = on_line, .user = r};
     /* Far more than the default, so that a machine that stands still for a moment fails no test;
      * those about budgets set their own. */
-    r->opts = (struct policies_options){.log = &r->log, .seed = 1};
+    r->opts = (struct policies_options){
+        .log = &r->log, .seed = 1, .mono_ns = mono_ns, .wall_s = wall_s, .user = r};
+    r->now_ns = 1000000000000;
     r->load = (struct policies_load){.cpu_ns = 500000000};
 }
 
@@ -96,7 +103,11 @@ int rig_load_policies(struct rig *r)
     r->load.done = on_loaded;
     r->load.user = r;
     r->load.config = r->config;
+    r->rc = -EINPROGRESS;
     rc = mr__policies_load(r->policies, &r->load);
+    for (int i = 0; rc == 0 && r->rc == -EINPROGRESS && i < 110; i++) {
+        rig_advance(r, 0.1); /* its load() waits */
+    }
     rc = rc != 0 ? rc : r->rc;
     if (rc != 0) {
         mr__policies_destroy(r->policies);
@@ -105,20 +116,35 @@ int rig_load_policies(struct rig *r)
     return rc;
 }
 
-int rig_load(struct rig *r, const char *config)
+static int parse(struct rig *r, const char *config)
 {
     struct config_options copts = {.environment = r->environment};
     char path[256];
+
+    snprintf(path, sizeof path, "%s/moonrelay.lua", r->folder);
+    r->err.text[0] = '\0';
+    mr__config_unref(r->config);
+    r->config = NULL;
+    return mr__config_parse(&r->config, &copts, config, strlen(config), path, &r->err);
+}
+
+int rig_load(struct rig *r, const char *config)
+{
     int rc;
 
     unload(r);
-    snprintf(path, sizeof path, "%s/moonrelay.lua", r->folder);
-    r->err.text[0] = '\0';
-    rc = mr__config_parse(&r->config, &copts, config, strlen(config), path, &r->err);
-    if (rc != 0) {
-        return rc;
-    }
-    return rig_load_policies(r);
+    rc = parse(r, config);
+    return rc != 0 ? rc : rig_load_policies(r);
+}
+
+int rig_reload(struct rig *r, const char *config)
+{
+    int rc = parse(r, config);
+
+    r->rc = -EINPROGRESS;
+    r->load.config = r->config;
+    rc = rc != 0 ? rc : mr__policies_load(r->policies, &r->load);
+    return rc != 0 ? rc : r->rc;
 }
 
 int rig_load_policy(struct rig *r, const char *text)
@@ -134,43 +160,53 @@ struct str rig_str(const char *s)
     return (struct str){s, strlen(s)};
 }
 
+static struct hook_session the_session, the_peer;
+static struct hook_relay the_relay;
+static struct hook_pair the_tags[1], the_meta[1];
+
+void rig_spoil_event(void)
+{
+    memset(&the_session, 0xff, sizeof the_session);
+    memset(&the_peer, 0xff, sizeof the_peer);
+    memset(&the_relay, 0xff, sizeof the_relay);
+    memset(the_tags, 0xff, sizeof the_tags);
+    memset(the_meta, 0xff, sizeof the_meta);
+}
+
 struct hook_event rig_event(enum hook hook)
 {
-    static struct hook_session session, peer;
-    static struct hook_relay relay;
-    static struct hook_pair tags[1], meta[1];
     struct hook_event ev = {.hook = hook, .now = 1700000000.5, .id = 7};
 
-    tags[0] = (struct hook_pair){rig_str("user"), rig_str("alice")};
-    meta[0] = (struct hook_pair){rig_str("ticket"), rig_str("t")};
-    session = (struct hook_session){.id = 12, .oid = rig_str("HOST"), .since = 1699999999};
-    session.tags = (struct hook_map){tags, 1};
-    session.meta = (struct hook_map){meta, 1};
-    mr_addr_parse(&session.tcp, "10.0.0.1:5000", 13, NULL);
-    mr_addr_parse(&session.addr, "10.0.0.1:4000", 13, NULL);
-    peer = session;
-    peer.id = 13;
-    peer.oid = rig_str("CLIENT");
-    relay = (struct hook_relay){.id = 1, .text = "51200.17", .port = 51200, .age = 2.5};
-    relay.session = 12;
-    relay.addr = session.addr;
-    relay.bytes_in = 100;
-    ev.meta = session.meta;
+    the_tags[0] = (struct hook_pair){rig_str("user"), rig_str("alice")};
+    the_meta[0] = (struct hook_pair){rig_str("ticket"), rig_str("t")};
+    the_session = (struct hook_session){.id = 12, .oid = rig_str("HOST"), .since = 1699999999};
+    the_session.tags = (struct hook_map){the_tags, 1};
+    the_session.meta = (struct hook_map){the_meta, 1};
+    mr_addr_parse(&the_session.tcp, "10.0.0.1:5000", 13, NULL);
+    mr_addr_parse(&the_session.addr, "10.0.0.1:4000", 13, NULL);
+    the_peer = the_session;
+    the_peer.id = 13;
+    the_peer.oid = rig_str("CLIENT");
+    the_relay = (struct hook_relay){.id = 1, .text = "51200.17", .port = 51200, .age = 2.5};
+    the_relay.session = 12;
+    the_relay.addr = the_session.addr;
+    the_relay.bytes_in = 100;
+    ev.meta = the_session.meta;
     switch (hook) {
     case MR_HOOK_REGISTER:
-        ev.session = &session;
+        ev.session = &the_session;
         break;
     case MR_HOOK_CONNECT:
-        ev.from = &peer;
-        ev.to = &session;
+        ev.from = &the_peer;
+        ev.to = &the_session;
         ev.oid = rig_str("HOST");
         ev.mode = rig_str("relay");
         break;
     case MR_HOOK_CREATE:
-        ev.session = &session;
-        ev.peer = &peer;
+        ev.session = &the_session;
+        ev.peer = &the_peer;
         ev.reason = rig_str("connect");
-        ev.addr = session.addr;
+        ev.addr = the_session.addr;
         break;
     case MR_HOOK_DROP:
         ev.reason = rig_str("unknown_sender");
@@ -182,7 +218,7 @@ struct hook_event rig_event(enum hook hook)
         break;
     default:
         ev.reason = rig_str("idle");
-        ev.relay = &relay;
+        ev.relay = &the_relay;
         break;
     }
     return ev;
@@ -193,8 +229,8 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    rendered.n += (size_t)vsnprintf(rendered.text + rendered.n, sizeof rendered.text - rendered.n,
-                                    format, args);
+    rendered->n += (size_t)vsnprintf(rendered->text + rendered->n,
+                                     sizeof rendered->text - rendered->n, format, args);
     va_end(args);
 }
 
@@ -270,8 +306,8 @@ static void on_done(struct hook_request *req, const struct hook_answer *a)
 {
     static const char *const names[] = {"none", "admit", "refuse", "failed", "busy"};
 
-    (void)req;
-    rendered.calls++;
+    rendered = (struct rig_request *)(void *)req;
+    rendered->calls++;
     say("%s", names[a->outcome]);
     if (a->outcome == MR_HOOK_REFUSE || a->outcome == MR_HOOK_FAILED) {
         say(" %s by %.*s", a->reason, (int)a->policy.n, a->policy.s);
@@ -293,17 +329,69 @@ static void on_done(struct hook_request *req, const struct hook_answer *a)
     say_spec(&a->spec);
 }
 
-const char *rig_ask(struct rig *r, const struct hook_event *ev)
+const char *rig_start_asking(struct rig *r, struct rig_request *req, const struct hook_event *ev)
 {
     const struct hooks *hooks = mr__policies_hooks(r->policies);
-    struct hook_request req = {.done = on_done};
 
-    rendered.n = 0;
-    rendered.calls = 0;
-    rendered.text[0] = '\0';
-    hooks->ask(hooks->self, &req, ev);
-    if (rendered.calls != 1) {
-        say(" (done was called %u times)", rendered.calls);
+    *req = (struct rig_request){.request = {.done = on_done}};
+    hooks->ask(hooks->self, &req->request, ev);
+    return req->text;
+}
+
+const char *rig_ask(struct rig *r, const struct hook_event *ev)
+{
+    static struct rig_request answers[4]; /* done() may ask again */
+    static unsigned which;
+    struct rig_request *req = &answers[which++ % 4];
+
+    rig_start_asking(r, req, ev);
+    if (req->calls != 1) {
+        rendered = req;
+        say(" (done was called %u times)", req->calls);
     }
-    return rendered.text;
+    return req->text;
+}
+
+void rig_advance(struct rig *r, double seconds)
+{
+    const struct hooks *hooks = mr__policies_hooks(r->policies);
+    uint64_t until = r->now_ns + (uint64_t)(seconds * 1e9);
+
+    for (unsigned i = 0; hooks->deadline(hooks->self) <= until; i++) {
+        uint64_t due = hooks->deadline(hooks->self);
+
+        if (i == 1000000) {
+            abort(); /* something is always due */
+        }
+        r->now_ns = due > r->now_ns ? due : r->now_ns;
+        hooks->tick(hooks->self, r->now_ns);
+    }
+    r->now_ns = until;
+}
+
+static void on_called(void *user, int rc, struct str text, bool is_json)
+{
+    struct rig_answer *answer = user;
+
+    answer->calls++;
+    if (rc == 0) {
+        snprintf(answer->text, sizeof answer->text, "%s%.*s", is_json ? "json " : "", (int)text.n,
+                 text.s ? text.s : "");
+    } else {
+        snprintf(answer->text, sizeof answer->text, "%d: %.*s", rc, (int)text.n, text.s);
+    }
+}
+
+const char *rig_call(struct rig *r, struct rig_answer *answer, const char *policy, const char *verb,
+                     const char *arg)
+{
+    struct str args[1];
+
+    if (arg) {
+        args[0] = rig_str(arg);
+    }
+    *answer = (struct rig_answer){.calls = 0};
+    mr__policies_call(r->policies, rig_str(policy), rig_str(verb), args, arg ? 1 : 0, on_called,
+                      answer);
+    return answer->text;
 }
