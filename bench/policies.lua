@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: MIT
--- What policies cost while games run, over a real daemon: strangers who are admitted, and what a pair
--- notices of hooks that hang. Run it by `scripts/bench policies [PART...]`:
--- hooks, strangers or latency, all of them without a name; `--quick` shows only that they run. Figures
+-- What policies cost while games run, over a real daemon: a reload, strangers who are admitted, and what a
+-- pair notices of hooks that hang and of a storm of reloads. Run it by `scripts/bench policies [PART...]`:
+-- hooks, reload, strangers or latency, all of them without a name; `--quick` shows only that they run. Figures
 -- and how to read them are in bench/README.md. Start reading at the table `parts`.
 local root = os.getenv "MR_SOURCE_DIR" or "."
 package.path = root .. "/tests/e2e/?.lua;" .. package.path
 
 local ffi = require "ffi"
 local uv = require "luv"
+local control = require "control"
 local daemon = require "daemon"
 local loop = require "loop"
 local player = require "player"
@@ -54,8 +55,31 @@ local function longest_turn(before, after)
 end
 
 local function settings(ports)
-  return { udp_relay_ports = "0+" .. ports - 1, udp_relay_timeout = "1h",
+  return { udp_relay_ports = "0+" .. ports - 1, udp_relay_timeout = "1h", control = "control.sock",
     dynamic_per_address = "65536", dynamic_per_target = "65536", dynamic_share = "100", udp_buffer = "64kb" }
+end
+
+-- ---- relays of strangers ------------------------------------------------------------------------
+
+-- Strangers knock until there are `n` relays. Each has an address of its own, whose socket is closed again.
+local function fill(server, n)
+  local host = player.join(server)
+  local knock = player.relay(player.join(server), host).host_port
+  local here = 2
+  while here < n do
+    for _ = 1, math.min(200, n - here) do
+      local stranger = udp.open("127.80.0." .. math.random(200))
+      stranger:send("hello", server.command.ip, knock)
+      stranger:close()
+      loop.keep(stranger)
+    end
+    local wanted = math.min(n, here + 200)
+    loop.try(function()
+      here = server:metric("noray_relay_count")
+      return here >= wanted
+    end, 2)
+  end
+  host.udp:drain()
 end
 
 local OPEN_DOOR = [[
@@ -69,6 +93,30 @@ return {
 
 local function hooks()
   assert(os.execute(bin .. "/bench/bench_hook " .. (is_quick and 1000 or 200000)) == 0, "bench_hook failed")
+end
+
+local function reload()
+  local rounds, many = is_quick and 5 or 200, is_quick and 100 or 10000
+  say("| live relays | a reload, median | 99 %% | CPU of the control thread | longest turn of its loop |")
+  say("|---|---|---|---|---|")
+  for _, relays in ipairs { 0, many } do
+    daemon.with({ set = settings(many + 64), files = { ["open.lua"] = OPEN_DOOR }, control_pair = false,
+      config = [[return { policies = { "./open.lua", "quota", "dynamic" } }]] }, function(server)
+      if relays > 0 then fill(server, relays) end
+      local line = control.connect(server)
+      local took, cpu, before = {}, control_cpu(server), turns(server)
+      for i = 1, rounds do
+        local from = uv.hrtime()
+        line:reload()
+        took[i] = (uv.hrtime() - from) / 1e6
+      end
+      cpu = (control_cpu(server) - cpu) * 1000 / rounds
+      table.sort(took)
+      say("| %d | %.2f ms | %.2f ms | %.2f ms | %s |", relays, percentile(took, 0.5), percentile(took, 0.99),
+        cpu, longest_turn(before, turns(server)))
+      line:close()
+    end)
+  end
 end
 
 local function strangers()
@@ -171,6 +219,16 @@ local function hang_by(how, commands)
   end
 end
 
+local function reload_all_the_time(server, seconds)
+  local line, n, ends = control.connect(server), 0, loop.now() + seconds
+  while loop.now() < ends do
+    line:reload()
+    n = n + 1
+  end
+  line:close()
+  return string.format("%.0f reloads/s", n / seconds)
+end
+
 local function nothing(_, seconds)
   loop.try(function() return false end, seconds)
   return ""
@@ -186,6 +244,7 @@ local DISTURBANCES = {
   { "a string without end", hang_by("memory", 4) },
   { "a string of 1 GB", hang_by("rep", 4) },
   { "endless recursion", hang_by("recursion", 4) },
+  { "reloads without a pause", reload_all_the_time },
 }
 
 -- Quiet and disturbed phases in turn, so that what the machine does besides concerns both.
@@ -229,7 +288,7 @@ end
 
 local function latency()
   local rounds, seconds = is_quick and 1 or 3, is_quick and 0.1 or 4
-  daemon.with({ set = { udp_relay_ports = "0+15" }, control_pair = false,
+  daemon.with({ set = { udp_relay_ports = "0+15", control = "control.sock" }, control_pair = false,
     files = { ["hang.lua"] = HANG }, config = [[return { policies = { "./hang.lua", "dynamic" } }]],
     allow_log = { "hang" } }, function(server)
     local phases, samples = measure_phases(server, rounds, seconds)
@@ -245,7 +304,7 @@ local function latency()
   end)
 end
 
-local parts = { { "hooks", hooks }, { "strangers", strangers }, { "latency", latency } }
+local parts = { { "hooks", hooks }, { "reload", reload }, { "strangers", strangers }, { "latency", latency } }
 
 local wanted = {}
 for _, word in ipairs(arg) do
@@ -261,6 +320,6 @@ for _, part in ipairs(parts) do
   end
 end
 if next(wanted) then
-  io.stderr:write("policies: no part '" .. next(wanted) .. "'; there are hooks, strangers, latency\n")
+  io.stderr:write("policies: no part '" .. next(wanted) .. "'; there are hooks, reload, strangers, latency\n")
   os.exit(2)
 end

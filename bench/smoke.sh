@@ -9,6 +9,6 @@ bench=$MR_BINARY_DIR/bench
 
 "$bench/bench_decision" 10 1000
 "$bench/bench_hook" 2000
-luajit "$MR_SOURCE_DIR/bench/policies.lua" --quick strangers latency
+luajit "$MR_SOURCE_DIR/bench/policies.lua" --quick reload strangers latency
 "$bench/bench_startup" 2
 "$bench/bench_relay" quick
