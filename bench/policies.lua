@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- What policies cost while games run, over a real daemon: a reload, strangers who are admitted, and what a
 -- pair notices of hooks that hang and of a storm of reloads. Run it by `scripts/bench policies [PART...]`:
--- hooks, reload, strangers or latency, all of them without a name; `--quick` shows only that they run. Figures
+-- hooks, reload, strangers or latency, all without a name; `--quick` shows only that they run. Figures
 -- and how to read them are in bench/README.md. Start reading at the table `parts`.
 local root = os.getenv "MR_SOURCE_DIR" or "."
 package.path = root .. "/tests/e2e/?.lua;" .. package.path
