@@ -53,6 +53,7 @@ struct control {
     uv_timer_t timer;
     uv_poll_t engine;
     struct control_options opts;
+    size_t max_connections, output_bytes;
     struct service *service; /* NULL until attached */
     bool is_started;         /* the listeners let in */
     struct fetch *fetch;
@@ -454,6 +455,8 @@ int mr__control_create(struct control **out, const struct control_options *opts)
         return -ENOMEM;
     }
     c->opts = *opts;
+    c->max_connections = opts->settings->max_connections + CONNECTIONS_BEYOND;
+    c->output_bytes = opts->settings->output_buffer;
     c->events_per_round = 1;
     atomic_init(&c->stops, 0);
     atomic_init(&c->hangups, 0);
@@ -507,8 +510,8 @@ static int bind_tcp(struct control *c, struct mr_addr *at)
                     .eof = on_eof,
                     .closed = on_gone},
         .local = *at,
-        .max_connections = c->opts.settings->max_connections + CONNECTIONS_BEYOND,
-        .output_bytes = c->opts.settings->output_buffer,
+        .max_connections = c->max_connections,
+        .output_bytes = c->output_bytes,
     };
 
     return mr__tcp_open(&c->tcp, &opts, at);

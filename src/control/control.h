@@ -31,7 +31,7 @@
 struct control;
 
 struct control_options {
-    const struct settings_values *settings; /* outlives it */
+    const struct settings_values *settings; /* read by create only */
     struct log *log;                        /* outlives it */
     struct mr *mr;                          /* outlives it */
     const char *roots; /* PEM file of whom TLS trusts; NULL: the system's; copied */

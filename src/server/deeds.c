@@ -4,7 +4,9 @@
  */
 #include "server/deeds.h"
 
+#include "base/alloc.h"
 #include "control/view.h"
+#include "server/banner.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,20 +55,24 @@ static json_t *status(void *user)
     struct mr_stats st;
     struct service_counts counts;
     const char *not_ready = mr__service_not_ready(d->service, mr__control_now_ns(d->control));
-    json_t *v;
+    json_t *endpoints = endpoints_of(d->endpoints);
+    char *ranges = mr__banner_relay_ranges(d->mr); /* a reload may have changed them */
 
+    if (ranges) {
+        json_object_set_new(endpoints, "relay", json_string(ranges));
+    }
+    mr__free(ranges);
     mr_get_stats(d->mr, &st, sizeof st);
     mr__service_counts(d->service, &counts);
     mr__policies_generation(d->policies, &g);
-    v = json_pack("{s:s, s:b, s:s?, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "version",
-                  mr_version(), "ready", !not_ready, "not_ready", not_ready, "uptime",
-                  mr__control_wall_s(d->control) - d->started_at, "endpoints",
-                  endpoints_of(d->endpoints), "connections", (json_int_t)counts.connections,
-                  "sessions", (json_int_t)counts.sessions, "relays", (json_int_t)counts.relays,
-                  "ports", (json_int_t)st.ports, "workers", (json_int_t)st.workers, "held",
-                  (json_int_t)st.held, "generation", (json_int_t)g.number, "policies",
-                  names_of(d->policies));
-    return v;
+    return json_pack("{s:s, s:b, s:s?, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+                     "version", mr_version(), "ready", !not_ready, "not_ready", not_ready, "uptime",
+                     mr__control_wall_s(d->control) - d->started_at, "endpoints", endpoints,
+                     "connections", (json_int_t)counts.connections, "sessions",
+                     (json_int_t)counts.sessions, "relays", (json_int_t)counts.relays, "ports",
+                     (json_int_t)st.ports, "workers", (json_int_t)st.workers, "held",
+                     (json_int_t)st.held, "generation", (json_int_t)g.number, "policies",
+                     names_of(d->policies));
 }
 
 /* ---- policies ---------------------------------------------------------------------------- */

@@ -160,20 +160,57 @@ static void refuse(struct reload *r, int rc, const char *text)
 
 /* ---- on its way -------------------------------------------------------------------------- */
 
-/* The policies are in use already; the settings follow them. */
-static void adopt(struct reload *r)
+/* What needs a restart keeps its value, also in what policies see of the settings. */
+static int settle_settings(struct reload *r)
 {
-    struct config *config;
-
     compare(r);
-    if (r->now.kind == MR_RELOAD_CHECK) {
-        return;
+    return mr__settings_adopt(r->next.settings, r->opts.start->settings, NULL, NULL);
+}
+
+static void log_ports(struct reload *r, const struct port_report *report)
+{
+    char text[MR_ADDR_TEXT_MAX];
+
+    if (report->opened + report->closed + report->draining > 0) {
+        MR_LOG(r->opts.log, MR_LOG_INFO, "reload", "relay ports",
+               LOG_UINT("opened", report->opened), LOG_UINT("closed", report->closed),
+               LOG_UINT("draining", report->draining));
     }
-    config = r->opts.start->config;
-    r->opts.start->config = r->next.config;
-    r->next.config = config;
+    if (report->opened < report->asked) {
+        mr_addr_format(&report->first_failed, text, sizeof text);
+        MR_LOG(r->opts.log, MR_LOG_WARN, "reload", "relay ports cannot be opened",
+               LOG_UINT("ports", report->asked - report->opened), LOG_STR("first", text),
+               LOG_STR("error", mr_strerror(report->first_error)));
+    }
+}
+
+/* The policies are in use already; the settings follow them. */
+static int adopt(struct reload *r)
+{
+    struct startup before = *r->opts.start;
+    struct port_report report = {.asked = 0};
+    int rc = mr__service_apply_settings(r->opts.service, r->next.settings, &report,
+                                        mr__control_now_ns(r->opts.control));
+
     mr__service_set_hooks(r->opts.service, mr__policies_hooks(r->opts.policies));
+    log_ports(r, &report);
+    if (rc == 0) {
+        *r->opts.start = r->next;
+        r->next = before;
+        r->opts.on_settings(r->opts.user, mr__settings_values(r->opts.start->settings));
+    }
     mr__reload_watch(r);
+    return rc;
+}
+
+static void adopt_and_finish(struct reload *r)
+{
+    char text[256];
+    int rc = adopt(r);
+
+    snprintf(text, sizeof text, "the policies are in use, the settings are not: %s",
+             mr_strerror(rc));
+    finish(r, rc, rc < 0 ? text : "");
 }
 
 static void on_loaded(void *user, int rc, const struct script_error *err)
@@ -182,10 +219,11 @@ static void on_loaded(void *user, int rc, const struct script_error *err)
 
     if (rc < 0) {
         refuse(r, rc, err ? err->text : NULL);
-        return;
+    } else if (r->now.kind == MR_RELOAD_CHECK) {
+        finish(r, 0, "");
+    } else {
+        adopt_and_finish(r);
     }
-    adopt(r);
-    finish(r, 0, "");
 }
 
 /* Going back brings the settings of the config that is in use again; the file may say
@@ -204,12 +242,14 @@ static void on_rolled_back(void *user, int rc, const struct script_error *err)
     }
     rc =
         mr__startup_resolve(&r->next, r->opts.sources, mr__policies_config(r->opts.policies), &why);
+    if (rc == 0) {
+        rc = settle_settings(r);
+    }
     if (rc < 0) {
         refuse(r, rc, why.text);
         return;
     }
-    adopt(r);
-    finish(r, 0, "");
+    adopt_and_finish(r);
 }
 
 /* Whether it ended from inside or will end later, finish() is called once. */
@@ -232,6 +272,9 @@ static void begin(struct reload *r)
         return;
     }
     rc = mr__startup_read(&r->next, r->opts.sources, &why);
+    if (rc == 0) {
+        rc = settle_settings(r);
+    }
     if (rc < 0) {
         refuse(r, rc, why.text);
         return;

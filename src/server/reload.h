@@ -43,6 +43,9 @@ struct reload_options {
     struct policies *policies;
     const struct startup_sources *sources;
     struct startup *start; /* in use; what changes, changes there */
+    /* Other settings are in use; those before are gone. */
+    void (*on_settings)(void *user, const struct settings_values *v);
+    void *user;
 };
 
 struct reload;

@@ -357,6 +357,16 @@ static void write_log_figures(void *user, struct metrics *m)
     mr__metrics_uint(m, NULL, 0, mr__log_writer_dropped(s->writer));
 }
 
+static void on_settings(void *user, const struct settings_values *v)
+{
+    struct mr_server *s = user;
+
+    s->settings = v;
+    s->banner.settings = v;
+    s->log.level = v->log_level;
+    s->log.format = v->log_format;
+}
+
 /* Where nobody asked for one, a start does not fail for want of it. */
 static int open_control_socket(struct mr_server *s, struct mr_server_error *err)
 {
@@ -402,7 +412,9 @@ static int let_players_in(struct mr_server *s, struct mr_server_error *err)
                                     .service = s->service,
                                     .policies = s->policies,
                                     .sources = &s->sources,
-                                    .start = &s->start};
+                                    .start = &s->start,
+                                    .on_settings = on_settings,
+                                    .user = s};
     int rc;
 
     if (mr__reload_create(&s->reload, &reload) < 0 ||

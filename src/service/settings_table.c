@@ -382,7 +382,7 @@ const struct setting_row mr__setting_rows[] = {
     {"udp_buffer", "1mb", "receive and send buffer of each relay port", read_size32, AT(udp_buffer), 0, 4 * KB, GB},
     {"control", "auto", "path of the control socket; auto: its usual place; empty: none", read_text, AT(control), STRING, 0, 0},
     {"drain_timeout", "0s", "how long a stop waits for running games", read_duration, AT(drain_timeout_ns), LATER, 0, FOREVER},
-    {"watch", "off", "reload when a policy file changes", read_bool, AT(watch), 0, 0, 0},
+    {"watch", "off", "reload when a policy file changes", read_bool, AT(watch), LIVE, 0, 0},
     {"user", "", "user to become once everything is bound", read_text, AT(user), STRING | LATER, 0, 0},
     {"log_format", "text", "text or json", read_format, AT(log_format), LIVE, 0, 0},
     {"log_addresses", "full", "how players' addresses are logged: full, net (a /64 in IPv6) or none", read_addresses, AT(log_addresses), LIVE, 0, 0},
