@@ -21,6 +21,9 @@
     X(POLICIES, "policies", 0, START | ASK)      \
     X(KICK, "kick", 2, START | ASK)              \
     X(CLOSE, "close", 2, START | ASK)            \
+    X(BLOCKS, "blocks", 0, START | ASK)          \
+    X(BLOCK, "block", 3, START | ASK)            \
+    X(UNBLOCK, "unblock", 1, START | ASK)        \
     X(RELOAD, "reload", 0, START | ASK | RELOAD) \
     X(ROLLBACK, "rollback", 0, START | ASK)      \
     X(CALL, "call", 34, START | ASK)             \

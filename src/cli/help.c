@@ -26,8 +26,11 @@ static const char whole[] =
     "  moonrelay sessions         registered players\n"
     "  moonrelay relays           relays, their traffic\n"
     "  moonrelay policies         which code runs, how often, how long\n"
+    "  moonrelay blocks           what is blocked, for how long, by whom\n"
     "  moonrelay kick ID          end a player's session\n"
     "  moonrelay close ID         end a relay\n"
+    "  moonrelay block WHAT TIME  refuse an address, a net, ip:port or tags for a time\n"
+    "  moonrelay unblock WHAT\n"
     "  moonrelay reload           read config and policies again; --check: only try\n"
     "  moonrelay rollback         back to the config and policies before\n"
     "  moonrelay call POLICY VERB [ARGS]\n"
@@ -96,6 +99,14 @@ static const struct page {
      "moonrelay kick ID [REASON]\n\n"
      "Ends the session of that id or oid; its player is told `error session:REASON`.\n" ASKS},
     {"close", "moonrelay close ID [REASON]\n\nEnds a relay, like 51200.17.\n" ASKS},
+    {"blocks", "moonrelay blocks\n\n"
+               "Blocks in force, by hand and of policies, and the lists of policies.\n" ASKS},
+    {"block",
+     "moonrelay block WHAT TIME [REASON]\n\n"
+     "Ends who matches and refuses them until the time is over. WHAT is an address, a net\n"
+     "(10.0.0.0/8), ip:port, or tags that a policy gave (user=alice,team=red: all of\n"
+     "them). TIME is like 30m, 2h or 1d.\n" ASKS},
+    {"unblock", "moonrelay unblock WHAT\n\nTakes back a block of exactly that.\n" ASKS},
     {"reload", "moonrelay reload [--check]\n\n"
                "Reads the config file and the policies again and puts them in use when all of it\n"
                "is right; else nothing changes and the status is 2. Running games go on.\n\n"

@@ -11,6 +11,7 @@
 #include "control/view.h"
 #include "io/listener.h"
 #include "io/unix.h"
+#include "service/blocks.h"
 #include "service/players.h"
 
 #include <errno.h>
@@ -160,6 +161,11 @@ static void show_relays(struct api_later *x)
     show_page(x, mr__view_relays);
 }
 
+static void show_blocks(struct api_later *x)
+{
+    show_page(x, mr__view_blocks);
+}
+
 /* What a deed of the service returned. */
 static void answer_rc(struct api_later *x, int rc, const char *what)
 {
@@ -185,6 +191,55 @@ static void kick(struct api_later *x, const struct request *r)
 static void close_relay(struct api_later *x, const struct request *r)
 {
     answer_rc(x, mr__players_close(x->api->opts.service, r->id, r->reason), "no such relay");
+}
+
+/* False: it was refused. */
+static bool read_what(struct api_later *x, const struct request *r, struct block_what *what,
+                      struct hook_pair pairs[MR_TAGS_MAX])
+{
+    char why[MR_CIDR_WHY_MAX];
+
+    if (!mr__block_parse(what, r->what.s, r->what.n, pairs, why)) {
+        mr__api_refuse(x, MHD_HTTP_BAD_REQUEST, "bad-request", why);
+        return false;
+    }
+    return true;
+}
+
+static void block(struct api_later *x, const struct request *r)
+{
+    struct hook_pair pairs[MR_TAGS_MAX];
+    struct block_what what;
+    unsigned ended = 0;
+    int rc;
+
+    if (!read_what(x, r, &what, pairs)) {
+        return;
+    }
+    rc = mr__blocks_add(x->api->opts.service, &what, r->seconds, r->reason,
+                        (struct str){"control", 7}, &ended);
+    if (rc == 0) {
+        mr__api_answer(x, MHD_HTTP_OK, json_pack("{s:i}", "ended", (int)ended));
+    } else {
+        answer_rc(x, rc, "");
+    }
+}
+
+static void unblock(struct api_later *x, const struct request *r)
+{
+    struct hook_pair pairs[MR_TAGS_MAX];
+    struct block_what what;
+    unsigned removed;
+
+    if (!read_what(x, r, &what, pairs)) {
+        return;
+    }
+    removed = mr__blocks_remove(x->api->opts.service, &what);
+    if (removed > 0) {
+        mr__api_answer(x, MHD_HTTP_OK, json_pack("{s:i}", "removed", (int)removed));
+    } else {
+        answer_rc(x, -ENOENT, "no such block");
+    }
 }
 
 static void reload(struct api_later *x, const struct request *r)
@@ -214,8 +269,11 @@ static const struct endpoint {
     {"/v1/sessions", show_sessions, 0, NULL},
     {"/v1/relays", show_relays, 0, NULL},
     {"/v1/policies", show_policies, 0, NULL},
+    {"/v1/blocks", show_blocks, 0, NULL},
     {"/v1/kick", NULL, MR_REQUEST_KICK, kick},
     {"/v1/close", NULL, MR_REQUEST_CLOSE, close_relay},
+    {"/v1/block", NULL, MR_REQUEST_BLOCK, block},
+    {"/v1/unblock", NULL, MR_REQUEST_UNBLOCK, unblock},
     {"/v1/reload", NULL, MR_REQUEST_RELOAD, reload},
     {"/v1/rollback", NULL, MR_REQUEST_ROLLBACK, roll_back},
     {"/v1/call", NULL, MR_REQUEST_CALL, call},

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * See view.h. Sessions come in the order of their ids, which are never used again, so an
- * id is a cursor. Relays come in the order in which they were made.
+ * id is a cursor. Relays come in the order in which they were made. Blocks have no name, so
+ * their cursor is how many came before.
  */
 #include "control/view.h"
 
 #include "base/alloc.h"
 #include "core/address.h"
+#include "service/blocks.h"
 #include "service/players.h"
 
 #include <stdbool.h>
@@ -17,9 +19,10 @@
 struct page {
     json_t *items;
     size_t limit;
-    uint64_t after;   /* sessions: id */
+    uint64_t after;   /* sessions: id; blocks: how many are skipped */
     double since;     /* relays */
     struct str relay; /* skipped up to it; n = 0: nothing is skipped */
+    uint64_t seen;    /* blocks */
     bool is_complete, has_more;
     char next[96];
 };
@@ -152,6 +155,31 @@ static bool visit_relay(void *user, const struct hook_relay *r)
                             (json_int_t)r->bytes_out, "drops", (json_int_t)r->drops));
 }
 
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+static bool visit_block(void *user, const struct block_view *b)
+{
+    struct page *p = user;
+    char what[1024] = "";
+
+    if (p->seen++ < p->after) {
+        return true;
+    }
+    if (is_full(p)) {
+        return false;
+    }
+    snprintf(p->next, sizeof p->next, "%llu", (unsigned long long)p->seen);
+    if (b->is_list) {
+        return add(p, json_pack("{s:I, s:o, s:o}", "nets", (json_int_t)b->nets, "by",
+                                mr__view_text(b->by), "reason", mr__view_text(b->reason)));
+    }
+    mr__block_format(&b->what, what, sizeof what);
+    return add(p, json_pack("{s:o, s:f, s:o, s:o}", "what",
+                            mr__view_text((struct str){what, strlen(what)}), "seconds_left",
+                            b->seconds_left, "by", mr__view_text(b->by), "reason",
+                            mr__view_text(b->reason)));
+}
+
 /* ---- pages ------------------------------------------------------------------------------- */
 
 static json_t *finish(struct page *p, const char *name)
@@ -164,18 +192,37 @@ static json_t *finish(struct page *p, const char *name)
                      p->has_more ? json_string(p->next) : json_null());
 }
 
-json_t *mr__view_sessions(const struct service *s, size_t limit, struct str after)
+static struct page begin(size_t limit, struct str after)
 {
-    struct page p = {.items = json_array(), .limit = limit, .is_complete = true};
     char text[24];
 
     snprintf(text, sizeof text, "%.*s", (int)after.n, after.s ? after.s : "");
-    p.after = strtoull(text, NULL, 10);
+    return (struct page){.items = json_array(),
+                         .limit = limit,
+                         .after = strtoull(text, NULL, 10),
+                         .is_complete = true};
+}
+
+json_t *mr__view_sessions(const struct service *s, size_t limit, struct str after)
+{
+    struct page p = begin(limit, after);
+
     if (!p.items) {
         return NULL;
     }
     mr__players_sessions(s, (struct hook_map){NULL, 0}, visit_session, &p);
     return finish(&p, "sessions");
+}
+
+json_t *mr__view_blocks(const struct service *s, size_t limit, struct str after)
+{
+    struct page p = begin(limit, after);
+
+    if (!p.items) {
+        return NULL;
+    }
+    mr__blocks_each(s, visit_block, &p);
+    return finish(&p, "blocks");
 }
 
 json_t *mr__view_relays(const struct service *s, size_t limit, struct str after)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sessions and relays as JSON for the control socket, a page at a time, so
- * that ten thousand of them keep nobody waiting. Control thread.
+ * Sessions, relays and blocks as JSON for the control socket, a page at a time, so that
+ * ten thousand of them keep nobody waiting. Control thread.
  *
  * A page is {"<name>": [...], "next": <cursor or null>}; the cursor of one page is the
  * `after` of the next. What comes and goes between two pages may be missing.
@@ -21,6 +21,7 @@ enum { MR_VIEW_PAGE = 500 }; /* at most, and when nothing is said */
 /* limit: 1 to MR_VIEW_PAGE. after: "" for the first page. NULL: out of memory. */
 json_t *mr__view_sessions(const struct service *s, size_t limit, struct str after);
 json_t *mr__view_relays(const struct service *s, size_t limit, struct str after);
+json_t *mr__view_blocks(const struct service *s, size_t limit, struct str after);
 
 /* Any bytes as text: what is not UTF-8 becomes '?'. NULL: out of memory. */
 json_t *mr__view_text(struct str s);

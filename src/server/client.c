@@ -190,6 +190,29 @@ static int show_relays(struct client *c, const json_t *a)
     return print(c, &t);
 }
 
+static int show_blocks(struct client *c, const json_t *a)
+{
+    static const char *const heads[] = {"WHAT", "LEFT", "BY", "REASON", NULL};
+    const json_t *list = json_object_get(a, "blocks");
+    struct columns t;
+    char buf[32];
+
+    mr__columns_init(&t, heads);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *b = json_array_get(list, i);
+        if (json_object_get(b, "nets")) {
+            mr__columns_add(&t, "a list of %lld nets", int_of(b, "nets"));
+            mr__columns_add(&t, "-");
+        } else {
+            mr__columns_add(&t, "%s", text_of(b, "what"));
+            mr__columns_add(&t, "%s", duration(buf, number_of(b, "seconds_left")));
+        }
+        mr__columns_add(&t, "%s", text_of(b, "by"));
+        mr__columns_add(&t, "%s", text_of(b, "reason"));
+    }
+    return print(c, &t);
+}
+
 static void add_policy(struct columns *t, const json_t *p)
 {
     const char *hook;
@@ -259,6 +282,12 @@ static int show_reload(struct client *c, const json_t *a)
     return 0;
 }
 
+static int show_block(struct client *c, const json_t *a)
+{
+    fprintf(c->out, "ok, %lld ended\n", int_of(a, "ended"));
+    return 0;
+}
+
 static int show_ok(struct client *c, const json_t *a)
 {
     (void)a;
@@ -285,6 +314,22 @@ static json_t *body_of_id(const struct client *c)
 {
     return json_pack("{s:s, s:s*}", "id", c->q->args[0], "reason",
                      c->q->n_args > 1 ? c->q->args[1] : NULL);
+}
+
+/* The time was looked at by check_time(). */
+static json_t *body_of_block(const struct client *c)
+{
+    const char *why;
+    uint64_t ns = 0;
+
+    (void)mr__parse_duration(c->q->args[1], strlen(c->q->args[1]), &ns, &why);
+    return json_pack("{s:s, s:f, s:s*}", "what", c->q->args[0], "seconds", (double)ns / 1e9,
+                     "reason", c->q->n_args > 2 ? c->q->args[2] : NULL);
+}
+
+static json_t *body_of_unblock(const struct client *c)
+{
+    return json_pack("{s:s}", "what", c->q->args[0]);
 }
 
 static json_t *body_of_reload(const struct client *c)
@@ -316,6 +361,9 @@ static const struct command commands[] = {
     {"policies", "/v1/policies", 0, 0, "", NULL, NULL, show_policies},
     {"kick", "/v1/kick", 1, 2, "ID [REASON]", body_of_id, NULL, show_ok},
     {"close", "/v1/close", 1, 2, "ID [REASON]", body_of_id, NULL, show_ok},
+    {"blocks", "/v1/blocks", 0, 0, "", NULL, "blocks", show_blocks},
+    {"block", "/v1/block", 2, 3, "WHAT TIME [REASON]", body_of_block, NULL, show_block},
+    {"unblock", "/v1/unblock", 1, 1, "WHAT", body_of_unblock, NULL, show_ok},
     {"reload", "/v1/reload", 0, 0, "[--check]", body_of_reload, NULL, show_reload},
     {"rollback", "/v1/rollback", 0, 0, "", body_of_rollback, NULL, show_reload},
     {"call", "/v1/call", 2, ARGS_MAX, "POLICY VERB [ARGS]", body_of_call, NULL, show_result},
@@ -329,6 +377,23 @@ static const struct command *find_command(const char *word)
         }
     }
     return NULL;
+}
+
+/* "30m": the one operand that is more than a text. */
+static int check_time(struct client *c, const struct command *command)
+{
+    const char *why = "";
+    uint64_t ns = 0;
+    int rc = 0;
+
+    if (command->body == body_of_block) {
+        rc = mr__parse_duration(c->q->args[1], strlen(c->q->args[1]), &ns, &why);
+    }
+    if (command->body == body_of_block && (rc < 0 || ns == 0)) {
+        return mr__startup_fail(c->err, MR_SERVER_EXIT_USAGE, -EINVAL, "TIME \"%.100s\": %s",
+                                c->q->args[1], rc < 0 ? why : "expected a time above 0, like 30m");
+    }
+    return 0;
 }
 
 static size_t on_text(char *data, size_t size, size_t count, void *user)
@@ -511,7 +576,10 @@ int mr_server_ask(const struct mr_server_options *opts, const struct mr_server_q
                                 command->word, *command->usage ? " " : "", command->usage,
                                 command->word);
     }
-    rc = find_socket(&c, opts);
+    rc = check_time(&c, command);
+    if (rc == 0) {
+        rc = find_socket(&c, opts);
+    }
     if (rc < 0) {
         return rc;
     }

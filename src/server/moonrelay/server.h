@@ -100,8 +100,8 @@ void mr_server_flush_log(struct mr_server *server, int timeout_ms);
 struct mr_server_question {
     size_t size;         /* sizeof(struct mr_server_question), set by init */
     const char *control; /* path of its control socket; NULL: where the settings say */
-    /* "status", "sessions", "relays", "policies", "kick", "close", "reload", "rollback", "call" and
-     * what stands behind it */
+    /* "status", "sessions", "relays", "policies", "blocks", "kick", "close", "block", "unblock",
+     * "reload", "rollback", "call"; args: what stands behind it */
     const char *command;
     const char *const *args;
     size_t n_args;
