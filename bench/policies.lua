@@ -68,7 +68,7 @@ local function fill(server, n)
   local here = 2
   while here < n do
     for _ = 1, math.min(200, n - here) do
-      local stranger = udp.open("127.80.0." .. math.random(200))
+      local stranger = udp.open("127.80." .. math.random(0, 255) .. "." .. math.random(0, 255))
       stranger:send("hello", server.command.ip, knock)
       stranger:close()
       loop.keep(stranger)
@@ -79,7 +79,7 @@ local function fill(server, n)
       return here >= wanted
     end, 2)
   end
-  host.udp:drain()
+  host.udp:drain() -- what they were admitted with
 end
 
 local OPEN_DOOR = [[
