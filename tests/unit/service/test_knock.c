@@ -6,6 +6,7 @@
 #include "test.h"
 #include "world.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct world *w;
@@ -83,6 +84,44 @@ TEST(an_admitted_stranger_gets_a_relay_and_what_was_held_goes_on_in_order)
     CHECK_EQ(world_decide(w, "10.0.0.1:6000", from_port, to, NULL), MR_VERDICT_FORWARD);
     CHECK_STR(to, "203.0.113.5:4000");
     CHECK_NE(world_decide(w, "203.0.113.5:4000", clients, NULL, NULL), MR_VERDICT_FORWARD);
+    world_close(w);
+}
+
+TEST(a_policy_may_bound_what_is_held_of_a_flow_while_create_is_asked)
+{
+    static const struct {
+        unsigned named, setting, forwarded;
+    } cases[] = {{2, 8, 2}, {6, 3, 3}};
+
+    for (unsigned i = 0; i < 2; i++) {
+        char setting[40];
+        snprintf(setting, sizeof setting, "hold_datagrams=%u", cases[i].setting);
+        open_pair((const char *[]){setting, NULL});
+        struct hook_answer *a = admit_all();
+        a->spec.has_hold_packets = true;
+        a->spec.hold_packets = cases[i].named;
+        world_answer(w, MR_HOOK_CREATE, MR_HOOK_NO_OPINION);
+        world_keep_waiting(w, MR_HOOK_CREATE, true);
+        uint64_t before = sent();
+        for (unsigned k = 0; k < 5; k++) {
+            world_inject(w, "203.0.113.5:4000", hosts, 10 + k);
+        }
+        CHECK_EQ(world_verdicts(w, MR_VERDICT_HOLD_FULL), 5 - cases[i].forwarded);
+        world_answer_pending(w);
+        CHECK_EQ(sent() - before, cases[i].forwarded);
+        world_close(w);
+    }
+    /* And for how long. */
+    open_pair(NULL);
+    struct hook_answer *a = admit_all();
+    a->spec.has_hold_ns = true;
+    a->spec.hold_ns = 100000000;
+    world_answer(w, MR_HOOK_CREATE, MR_HOOK_NO_OPINION);
+    world_keep_waiting(w, MR_HOOK_CREATE, true);
+    world_inject(w, "203.0.113.5:4000", hosts, 10);
+    world_advance(w, 300);
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_HOLD_EXPIRED), 1);
+    world_answer_pending(w);
     world_close(w);
 }
 
@@ -432,6 +471,7 @@ TEST(the_page_is_in_balance_whatever_happens)
 TEST_MAIN(TEST_CASE(without_a_policy_a_stranger_is_dropped_at_once),
           TEST_CASE(a_stranger_without_an_opinion_keeps_the_reason_he_was_found_with),
           TEST_CASE(an_admitted_stranger_gets_a_relay_and_what_was_held_goes_on_in_order),
+          TEST_CASE(a_policy_may_bound_what_is_held_of_a_flow_while_create_is_asked),
           TEST_CASE(known_is_who_has_or_had_a_session_at_that_ip),
           TEST_CASE(a_refused_flow_is_counted_so_and_a_muted_one_makes_no_event),
           TEST_CASE(a_free_port_has_nobody_to_reach_even_when_a_policy_admits),

@@ -334,6 +334,8 @@ static void open_engine(struct world *w, enum mr_io io)
     o.limits.life_bytes = v->max_lifetime_traffic;
     o.limits.idle_ns = v->udp_relay_timeout_ns;
     o.hold.time_ns = v->hold_time_ns;
+    o.hold.datagrams = v->hold_datagrams;
+    o.hold.bytes = v->hold_bytes;
     o.clock_ns = clock_ns;
     o.clock_user = w;
     NEED((mr_create(&w->mr, &o)) == 0);
