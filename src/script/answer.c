@@ -23,6 +23,7 @@
 /* Thirty years: above it a number is a slip (milliseconds, a date) and not a wish. */
 static const double SECONDS_MAX = 1e9;
 static const double MUTE_SECONDS_MAX = 86400;
+static const double HOLD_MS_MAX = 60000;
 static const double EXACT_MAX = 9007199254740992.0; /* 2^53, the last exact integer of a number */
 
 struct reader {
@@ -358,6 +359,43 @@ static int read_rate(struct reader *r, const char *path)
     return read_keys(r, path, keys);
 }
 
+/* Of what is held while `create` is asked; the service keeps to the HOLD settings as well. */
+static int read_hold_packets(struct reader *r, const char *path)
+{
+    uint64_t packets = 0;
+    int rc = read_number(r, path, 0, UINT32_MAX, &packets);
+
+    r->out->spec.has_hold_packets = true;
+    r->out->spec.hold_packets = (uint32_t)packets;
+    return rc;
+}
+
+static int read_hold_bytes(struct reader *r, const char *path)
+{
+    r->out->spec.has_hold_bytes = true;
+    return read_number(r, path, 0, EXACT_MAX, &r->out->spec.hold_bytes);
+}
+
+static int read_hold_ms(struct reader *r, const char *path)
+{
+    uint64_t ms = 0;
+    int rc = read_number(r, path, 0, HOLD_MS_MAX, &ms);
+
+    r->out->spec.has_hold_ns = true;
+    r->out->spec.hold_ns = ms * 1000000;
+    return rc;
+}
+
+static int read_hold(struct reader *r, const char *path)
+{
+    static const struct key keys[] = {{"packets", read_hold_packets},
+                                      {"bytes", read_hold_bytes},
+                                      {"ms", read_hold_ms},
+                                      {NULL, NULL}};
+
+    return read_keys(r, path, keys);
+}
+
 /* To ignore these would be a wrong answer: whoever returns one counts on it. */
 static int read_later(struct reader *r, const char *path)
 {
@@ -373,8 +411,8 @@ static const struct key register_keys[] = {{"oid", read_oid},
                                            {NULL, NULL}};
 static const struct key connect_keys[] = {{"oid", read_oid}, {"via", read_via}, {NULL, NULL}};
 static const struct key spec_keys[] = {
-    {"ttl", read_ttl},   {"idle", read_idle},   {"rate", read_rate},  {"max_bytes", read_max_bytes},
-    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_later}, {"target", read_later},
+    {"ttl", read_ttl},   {"idle", read_idle},   {"rate", read_rate}, {"max_bytes", read_max_bytes},
+    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_hold}, {"target", read_later},
     {NULL, NULL}};
 static const struct key refusal_keys[] = {{"mute", read_mute}, {NULL, NULL}};
 
@@ -603,6 +641,9 @@ static void merge_spec(struct hook_spec *all, const struct hook_spec *one)
     MERGE_SMALLER(all, one, has_pps, pps);
     MERGE_SMALLER(all, one, has_bps, bps);
     MERGE_SMALLER(all, one, has_max_bytes, max_bytes);
+    MERGE_SMALLER(all, one, has_hold_packets, hold_packets);
+    MERGE_SMALLER(all, one, has_hold_bytes, hold_bytes);
+    MERGE_SMALLER(all, one, has_hold_ns, hold_ns);
 }
 
 int mr__answer_merge(struct merged_answer *all, const struct answer *one, char why[ANSWER_WHY_MAX])

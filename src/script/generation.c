@@ -22,8 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#pragma weak mr__blocks_set_list
-
 enum {
     API_VERSION = 1,
     COMMANDS_MAX = 64, /* of a policy */
@@ -510,9 +508,6 @@ int mr__policy_set_blocklist(struct policy *p, struct cidr *nets, struct str rea
         return stage(p, nets, reason);
     }
     if (p->generation->stage == GENERATION_RETIRED || !p->generation->opts.service) {
-        return 0;
-    }
-    if (!mr__blocks_set_list) {
         return 0;
     }
     return mr__blocks_set_list(p->generation->opts.service, owner, nets, reason, ended);

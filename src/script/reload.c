@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#pragma weak mr__blocks_keep_lists
-
 /* ---- holding --------------------------------------------------------------------------------- */
 
 void mr__generation_hold(struct generation *g)
@@ -62,7 +60,7 @@ static int take_figures(struct policies *p, struct generation *g)
 /* Block lists of policies that are not there any more go. */
 static void keep_lists(struct policies *p, const struct str *owners)
 {
-    if (p->opts.service && mr__blocks_keep_lists) {
+    if (p->opts.service) {
         mr__blocks_keep_lists(p->opts.service, owners, p->generation->n);
     }
 }

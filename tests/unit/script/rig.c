@@ -293,6 +293,9 @@ static void say_spec(const struct hook_spec *s)
         {s->has_pps, "pps", (double)s->pps},
         {s->has_bps, "bps", (double)s->bps},
         {s->has_max_bytes, "max_bytes", (double)s->max_bytes},
+        {s->has_hold_packets, "hold_packets", s->hold_packets},
+        {s->has_hold_bytes, "hold_bytes", (double)s->hold_bytes},
+        {s->has_hold_ns, "hold_ms", (double)s->hold_ns / 1e6},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
