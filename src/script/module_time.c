@@ -118,16 +118,27 @@ static int push_values(lua_State *L)
     return n;
 }
 
+/* At the line of the script: the Lua below is between. */
+static void refuse_await(lua_State *L, const char *why)
+{
+    luaL_where(L, 2);
+    lua_pushstring(L, why);
+    lua_concat(L, 2);
+    lua_error(L);
+}
+
 /* (start, timeout) -> the userdata and its done(), for the Lua below, which calls start(done): what
  * C calls cannot wait. */
 static int on_await_begin(lua_State *L)
 {
     struct awaited *a;
 
-    luaL_argcheck(L, lua_isfunction(L, 1), 1, "relay.await: a function start(done) is expected");
-    if (!lua_isnoneornil(L, 2)) {
-        mr__argument_number(L, 2, "relay.await", "timeout", 0, SECONDS_MAX,
-                            "a number of seconds, 0 or more, is expected");
+    if (!lua_isfunction(L, 1)) {
+        refuse_await(L, "relay.await: a function start(done) is expected");
+    }
+    if (!lua_isnoneornil(L, 2) && !(lua_type(L, 2) == LUA_TNUMBER && lua_tonumber(L, 2) >= 0 &&
+                                    lua_tonumber(L, 2) <= SECONDS_MAX)) {
+        refuse_await(L, "relay.await: timeout is no number of seconds, 0 or more");
     }
     a = lua_newuserdata(L, sizeof *a);
     *a = (struct awaited){.policy = mr__module_policy(L)};

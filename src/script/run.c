@@ -7,6 +7,7 @@
 #include "script/generation.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,6 +124,12 @@ static void say_at_function(lua_State *L, struct run *r, struct script_failure *
     mr__state_line(failure->text, sizeof failure->text, text, strlen(text));
 }
 
+/* Our own Lua (relay.await) is no place that its author could look at. */
+static bool is_line_of_script(lua_State *L, lua_Debug *ar)
+{
+    return lua_getinfo(L, "Sl", ar) && ar->currentline > 0 && ar->source[0] == '@';
+}
+
 /* Names the innermost line of the script in a coroutine that yielded (the C function that did it is
  * above), and the calls that led there. */
 static void say_where(lua_State *L, lua_State *co, struct script_failure *failure)
@@ -131,7 +138,7 @@ static void say_where(lua_State *L, lua_State *co, struct script_failure *failur
     lua_Debug ar;
 
     for (int level = 0; lua_getstack(co, level, &ar); level++) {
-        if (lua_getinfo(co, "Sl", &ar) && ar.currentline > 0) {
+        if (is_line_of_script(co, &ar)) {
             snprintf(text, sizeof text, "%s:%d: %s", ar.short_src, ar.currentline, failure->text);
             mr__state_line(failure->text, sizeof failure->text, text, strlen(text));
             break;
@@ -360,6 +367,25 @@ void mr__run_time_out(struct run *r)
 
 /* ---- wait.h ---------------------------------------------------------------------------------- */
 
+__attribute__((format(printf, 2, 3))) static void refuse(lua_State *L, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    lua_Debug ar;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (int level = 1; lua_getstack(L, level, &ar); level++) {
+        if (is_line_of_script(L, &ar)) {
+            lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, text);
+            lua_error(L);
+        }
+    }
+    lua_pushstring(L, text);
+    lua_error(L);
+}
+
 struct wait *mr__wait_begin(lua_State *L, const char *what, void (*forget)(void *user), void *user)
 {
     struct run *r = mr__state_of(L)->running;
@@ -373,22 +399,22 @@ struct wait *mr__wait_begin(lua_State *L, const char *what, void (*forget)(void 
             what);
     }
     if (L != r->co) {
-        luaL_error(L, "%s: a coroutine of your own cannot wait (call it outside of that)", what);
+        refuse(L, "%s: a coroutine of your own cannot wait (call it outside of that)", what);
     }
     if (!lua_isyieldable(L)) {
-        luaL_error(L,
-                   "%s: cannot wait inside of a function that C calls (table.sort, string.gsub, "
-                   "a metamethod, the top of a required file)",
-                   what);
+        refuse(L,
+               "%s: cannot wait inside of a function that C calls (table.sort, string.gsub, "
+               "a metamethod, the top of a required file)",
+               what);
     }
     rs = generation_of(r)->runs;
     if (rs->n_waiting[r->class->kind] >= mr__run_waiting_max[r->class->kind]) {
         r->is_refused_to_wait = true;
-        luaL_error(L, "%s: %d of this kind wait already", what,
-                   (int)mr__run_waiting_max[r->class->kind]);
+        refuse(L, "%s: %d of this kind wait already", what,
+               (int)mr__run_waiting_max[r->class->kind]);
     }
     if (!r->has_places && mr__alarms_reserve(&rs->alarms, 2) != 0) {
-        luaL_error(L, "%s: not enough memory", what);
+        refuse(L, "%s: not enough memory", what);
     }
     r->has_places = true;
     r->wait =

@@ -132,7 +132,12 @@ static const struct {
      "relay.sleep: cannot wait inside of a function that C calls"},
     {"relay.sleep(-1)", "failed policy-error by p", "relay.sleep: seconds is -1"},
     {"relay.sleep('x')", "failed policy-error by p", "relay.sleep: seconds is a text of 1 bytes"},
-    {"relay.await(5)", "failed policy-error by p", "a function start(done) is expected"},
+    {"relay.await(5)", "failed policy-error by p",
+     "p.lua:3: relay.await: a function start(done) is expected"},
+    {"relay.await(function() end, -1)", "failed policy-error by p",
+     "p.lua:3: relay.await: timeout is no number of seconds"},
+    {"coroutine.wrap(function() relay.await(function() end) end)()", "failed policy-error by p",
+     "p.lua:3: relay.await: a coroutine of your own cannot wait"},
     {"relay.await(function() error('no start') end)", "failed policy-error by p", "no start"},
     {"pcall(function() relay.sleep(1) end) return { ttl = 1 }", "admit ttl=1", NULL},
     {"local ok, e = pcall(function() relay.sleep(1) error('late', 0) end) return { tags = { e = e "
