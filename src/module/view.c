@@ -323,7 +323,7 @@ static int free_json(lua_State *L)
 
 void mr__view_json(lua_State *L, struct str text)
 {
-    json_t **v = lua_newuserdata(L, sizeof *v);
+    json_t **v = lua_newuserdata(L, sizeof(json_t *));
 
     *v = NULL;
     lua_newtable(L);
