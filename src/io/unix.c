@@ -90,6 +90,14 @@ static int make_room(const struct sockaddr_un *sa)
     return unlink(sa->sun_path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+static struct unix_file file_of(const struct stat *st)
+{
+    return (struct unix_file){.device = (uint64_t)st->st_dev,
+                              .inode = (uint64_t)st->st_ino,
+                              .made_s = (uint64_t)st->st_mtim.tv_sec,
+                              .made_ns = (uint64_t)st->st_mtim.tv_nsec};
+}
+
 static int bind_and_listen(int fd, const struct sockaddr_un *sa, int backlog,
                            struct unix_file *file)
 {
@@ -104,7 +112,7 @@ static int bind_and_listen(int fd, const struct sockaddr_un *sa, int backlog,
     if (lstat(sa->sun_path, &st) < 0) {
         return -errno;
     }
-    *file = (struct unix_file){.device = st.st_dev, .inode = st.st_ino};
+    *file = file_of(&st);
     if (listen(fd, backlog) < 0) {
         rc = -errno;
         unlink(sa->sun_path);
@@ -150,8 +158,10 @@ void mr__unix_remove(const char *path, const struct unix_file *file)
 {
     struct stat st;
 
-    if (lstat(path, &st) == 0 && (uint64_t)st.st_dev == file->device &&
-        (uint64_t)st.st_ino == file->inode) {
-        unlink(path);
+    if (lstat(path, &st) == 0) {
+        struct unix_file now = file_of(&st);
+        if (memcmp(&now, file, sizeof now) == 0) {
+            unlink(path);
+        }
     }
 }

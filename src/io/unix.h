@@ -9,9 +9,10 @@
 
 #include <stdint.h>
 
-/* Which file a path was when we made it; somebody may have put another one there since. */
+/* Which file a path was when we made it; somebody may have put another one there since, which may
+ * have got the number of ours. */
 struct unix_file {
-    uint64_t device, inode;
+    uint64_t device, inode, made_s, made_ns;
 };
 
 /* A nonblocking, listening socket at path with mode 0600; the path's folder is made (0700) if it is
