@@ -11,10 +11,10 @@
 #include "script/argument.h"
 #include "script/generation.h"
 #include "script/holder.h"
-#include "script/host.h"
 #include "script/json.h"
 #include "script/module_part.h"
 #include "script/wait.h"
+#include "service/host.h"
 
 #include <errno.h>
 #include <string.h>
