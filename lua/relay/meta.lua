@@ -414,4 +414,34 @@ function metric:add(n, label) end
 ---@param label? string|number
 function metric:set(value, label) end
 
+--- Refuses an address, a net, "ip:port" or all who have these tags, and ends who matches. nil when there are
+--- 100,000 blocks.
+---@param what string|table<string, string|number>
+---@param seconds number # above 0; math.huge: for ever
+---@param reason? string # the policy's name
+---@return integer? ended # sessions, and relays without one
+---@return string? message
+---@return "full"? code
+function relay.block(what, seconds, reason) end
+
+---@param what string|table<string, string|number>
+---@return integer # how many there were of exactly that
+function relay.unblock(what) end
+
+---@class relay.Block
+---@field what? string # nil: a list
+---@field nets? integer # of a list
+---@field seconds? number # left; nil: a list
+---@field reason string
+---@field by string # the policy's name, or "control"
+
+---@return relay.Block[]
+function relay.blocks() end
+
+--- Replaces this policy's list of nets and ends who is in it. In `load` it counts from the swap on.
+---@param nets relay.Nets
+---@param reason? string # the policy's name
+---@return integer ended
+function relay.blocklist(nets, reason) end
+
 return relay

@@ -20,7 +20,7 @@
 
 /* What later versions have. */
 static const char *const later[] = {
-    "open", "block", "unblock", "blocks", "blocklist", "resolve", "udp", "drain", "testing", NULL,
+    "open", "resolve", "udp", "drain", "testing", NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
@@ -221,6 +221,7 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__module_open_crypto(L, policy);
     mr__module_open_nets(L, policy);
     mr__module_open_players(L, policy);
+    mr__module_open_blocks(L, policy);
     mr__module_open_keep(L, policy);
     mr__module_open_outside(L, policy);
     mr__module_open_metric(L, policy);

@@ -9,6 +9,7 @@
  */
 #include "base/alloc.h"
 #include "script/argument.h"
+#include "script/config_entry.h"
 #include "script/generation.h"
 #include "script/holder.h"
 #include "script/json.h"
@@ -129,8 +130,10 @@ static void on_file(void *arg, const struct host_file *f)
 /* Where a policy's files are: beside the config, without one in the working directory. */
 static struct str folder_of(const struct policy *p)
 {
-    (void)p;
-    return (struct str){"", 0};
+    const struct config *c = p->generation->sources->config;
+    const char *folder = c ? mr__config_folder(c) : "";
+
+    return (struct str){folder, strlen(folder)};
 }
 
 static int on_read(lua_State *L)

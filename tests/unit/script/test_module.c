@@ -31,6 +31,9 @@ static const char everything[] =
     "assert(#relay.sessions() == 2 and #relay.relays() == 2)\n"
     "local one = relay.sessions()[1] relay.notify(one, 'hello')\n"
     "assert(relay.session(one.id).id == one.id and relay.get(relay.relays()[1]))\n"
+    "assert(relay.block('192.0.2.1', 60) == 0 and relay.block({ user = 'x' }, 60) == 0)\n"
+    "assert(#relay.blocks() >= 2 and relay.unblock('192.0.2.1') == 1)\n"
+    "assert(relay.blocklist(relay.cidr { '192.0.2.0/24' }) == 0)\n"
     "assert(not relay.kick '999' and not relay.close '1.1')\n"
     "relay.log.info('all', { text = text })\n";
 
