@@ -129,6 +129,7 @@ function DropEvent:peek(n) end
 ---@field created? fun(ev: relay.CreatedEvent)
 ---@field destroyed? fun(ev: relay.DestroyedEvent)
 ---@field left? fun(ev: relay.LeftEvent)
+---@field commands? table<string, fun(...: string): string|table|nil> # moonrelay call POLICY VERB ARGS
 
 ---@class relay
 ---@field log relay.Log
@@ -170,6 +171,28 @@ function relay.monotonic() end
 ---@param text string
 ---@return 4|6|nil
 function relay.isip(text) end
+
+--- Waits.
+---@param seconds number
+function relay.sleep(seconds) end
+
+--- Calls start(done) and waits until somebody, a timer or another hook, calls done(...).
+---@param start fun(done: fun(...))
+---@param timeout? number # seconds
+---@return any ... # what done was given; nil, message and "timeout" when nobody called it
+function relay.await(start, timeout) end
+
+--- Calls fn once. Start timers in load: they end with their generation.
+---@param seconds number
+---@param fn fun() # may wait, 60 s at most
+---@return fun() cancel
+function relay.after(seconds, fn) end
+
+--- Calls fn every so many seconds; a run that is due while the one before waits is left out.
+---@param seconds number # 0.01 or more
+---@param fn fun() # may wait, 60 s at most
+---@return fun() cancel
+function relay.every(seconds, fn) end
 
 --- Percent-encodes all but A-Z a-z 0-9 - . _ ~.
 ---@param text string|number

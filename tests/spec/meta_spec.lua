@@ -46,7 +46,10 @@ end
 
 describe("the annotations of module relay", function()
   it("have the functions of the runtime", function()
-    assert.same(runtime("functions"), names(meta, "function relay%.([%w_]+)%("))
+    local functions = runtime("functions")
+    functions[#functions + 1] = "await" -- the one that is Lua (module_time.c)
+    table.sort(functions)
+    assert.same(functions, names(meta, "function relay%.([%w_]+)%("))
   end)
 
   for _, part in ipairs { "log", "json", "crypto" } do
