@@ -23,7 +23,7 @@
 #include <sys/un.h>
 
 enum {
-    LISTEN_BACKLOG = 16,
+    LISTEN_BACKLOG = 128,
     CONNECTION_MEMORY = 16 * 1024,
     ACCEPTS_PER_TURN = 4,
     BACK_OFF_MS = 100, /* the listener rests when the machine is out of descriptors */

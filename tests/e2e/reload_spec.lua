@@ -7,6 +7,7 @@
 --   --check changes nothing                               a_check_changes_nothing
 --   live settings are in force, the others are named      settings_change_as_far_as_they_can
 --   ports are added                                       relay_ports_may_be_added
+--   rollback                                              rollback_brings_back_policies_and_settings
 --   requests wait for each other                          reloads_at_once_come_one_after_the_other
 --   --watch                                               a_changed_file_is_put_in_use_by_watching
 --   metrics                                               figures_tell_how_reloads_went
@@ -17,6 +18,8 @@ local loop = require "loop"
 local control = require "control"
 local player = require "player"
 local tcp = require "tcp"
+
+local REFUSED = { "reload: refused", "policy: load failed" }
 
 local function refusing(word)
   return 'return { register = function() return false, "' .. word .. '" end }\n'
@@ -72,7 +75,7 @@ describe("a reload", function()
   end)
 
   it("what_is_wrong_changes_nothing_and_is_named", function()
-    with({ allow_log = { "reload: refused" } }, function(server)
+    with({ allow_log = REFUSED }, function(server)
       for file, text in pairs {
         ["mine.lua"] = "return {\n  register = function(\n}",
         ["moonrelay.lua"] = 'return { settings = { pairing = "both" } }\n',
@@ -93,7 +96,7 @@ describe("a reload", function()
   end)
 
   it("a_check_changes_nothing", function()
-    with({}, function(server)
+    with({ allow_log = REFUSED }, function(server)
       write(server, "mine.lua", refusing("second"))
       local response = post(server, "/v1/reload", '{"check": true}')
       assert.equal(200, response.status, response.body)
@@ -128,6 +131,20 @@ describe("a reload", function()
     end)
   end)
 
+  it("rollback_brings_back_policies_and_settings", function()
+    with({ config = config "errors = true" }, function(server)
+      assert.equal(404, post(server, "/v1/rollback").status)
+      write(server, "mine.lua", refusing("second"))
+      write(server, "moonrelay.lua", config "errors = false")
+      assert.equal(200, post(server, "/v1/reload").status)
+      os.remove(server.dir .. "/mine.lua") -- what was read then is kept
+      local response = post(server, "/v1/rollback")
+      assert.equal(200, response.status, response.body)
+      assert.is_truthy(response.body:find('"changed":["errors"]', 1, true), response.body)
+      assert.equal("error register-host:rejected:first", answer(server))
+    end)
+  end)
+
   it("reloads_at_once_come_one_after_the_other", function()
     with({}, function(server)
       local clients = {}
@@ -150,7 +167,7 @@ describe("a reload", function()
   end)
 
   it("a_changed_file_is_put_in_use_by_watching", function()
-    with({ args = { "--watch" }, allow_log = { "reload: refused" } }, function(server)
+    with({ args = { "--watch" }, allow_log = REFUSED }, function(server)
       write(server, "mine.lua", "return {")
       server:await_log_match("reload: refused[^\n]*by=watch")
       assert.equal("error register-host:rejected:first", answer(server))
@@ -165,7 +182,7 @@ describe("a reload", function()
   end)
 
   it("figures_tell_how_reloads_went", function()
-    with({ allow_log = { "reload: refused" } }, function(server)
+    with({ allow_log = REFUSED }, function(server)
       server:await_metric("moonrelay_config_generation", {}, 1)
       server:await_metric("moonrelay_config_last_reload_successful", {}, 1)
       write(server, "mine.lua", "return {")
