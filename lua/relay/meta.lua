@@ -462,9 +462,9 @@ function relay.unblock(what) end
 function relay.blocks() end
 
 --- Replaces this policy's list of nets and ends who is in it. In `load` it counts from the swap on.
----@param nets relay.Nets
+---@param list relay.Nets
 ---@param reason? string # the policy's name
 ---@return integer ended
-function relay.blocklist(nets, reason) end
+function relay.blocklist(list, reason) end
 
 return relay
