@@ -6,6 +6,7 @@
  */
 #include "script/argument.h"
 #include "script/generation.h"
+#include "script/json.h"
 #include "script/module_part.h"
 #include "script/state.h"
 #include "service/blocks.h"
@@ -112,7 +113,6 @@ static int on_blocklist(lua_State *L)
     struct cidr *nets = mr__module_nets(L, 1);
     struct str reason = mr__module_reason(L, 2, p, "relay.blocklist");
     unsigned n = 0;
-    uint64_t begin;
     int rc;
 
     mr__module_service(L, p, "relay.blocklist");
@@ -120,10 +120,7 @@ static int on_blocklist(lua_State *L)
         return mr__argument_error(L, "relay.blocklist", "nets", 1,
                                   "what relay.cidr() gives is expected");
     }
-    /* Joining 100,000 nets with the other lists is C's time, as parsing them is. */
-    begin = mr__state_credit_begin(L);
     rc = mr__policy_set_blocklist(p, nets, reason, &n);
-    mr__state_credit_end(L, begin);
     return ended(L, rc, n, "relay.blocklist");
 }
 
@@ -173,6 +170,9 @@ static int on_blocks(lua_State *L)
 
     lua_newtable(L);
     mr__blocks_each(service, on_each, &l);
+    if (l.n == 0) {
+        mr__json_mark_array(L, -1); /* [] and not {} as JSON */
+    }
     return 1;
 }
 

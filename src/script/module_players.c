@@ -10,6 +10,7 @@
 #include "script/argument.h"
 #include "script/event.h"
 #include "script/generation.h"
+#include "script/json.h"
 #include "script/module_part.h"
 #include "script/state.h"
 #include "service/players.h"
@@ -40,6 +41,15 @@ static bool add_entry(struct listing *l)
     return true;
 }
 
+/* An empty one is marked, so that it is [] and not {} as JSON. */
+static int end_list(const struct listing *l)
+{
+    if (l->n == 0) {
+        mr__json_mark_array(l->L, -1);
+    }
+    return 1;
+}
+
 static bool on_each_session(void *user, const struct hook_session *v)
 {
     struct listing *l = user;
@@ -65,7 +75,7 @@ static int on_sessions(lua_State *L)
 
     lua_newtable(L);
     mr__players_sessions(service, tags, on_each_session, &l);
-    return 1;
+    return end_list(&l);
 }
 
 static int on_relays(lua_State *L)
@@ -77,7 +87,7 @@ static int on_relays(lua_State *L)
 
     lua_newtable(L);
     mr__players_relays(service, tags, on_each_relay, &l);
-    return 1;
+    return end_list(&l);
 }
 
 /* ---- one ------------------------------------------------------------------------------------- */

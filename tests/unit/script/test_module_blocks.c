@@ -57,7 +57,8 @@ TEST(a_list_replaces_the_one_before_and_ends_who_is_in_it)
                   "local b = relay.blocks() same(#b, 1) same(b[1].nets, 2) same(b[1].what, nil)\n"
                   "same(b[1].reason, 'banned') same(b[1].by, 'p')\n"
                   "same(relay.blocklist(relay.cidr '10.0.0.0/8'), 1) same(#relay.blocks(), 1)\n"
-                  "same(relay.blocklist(relay.cidr {}), 0) same(#relay.blocks(), 0)"),
+                  "same(relay.blocklist(relay.cidr {}), 0) same(#relay.blocks(), 0)\n"
+                  "same(relay.json.encode(relay.blocks()), '[]')"),
               "admit");
     world_advance(a.world, 100);
     CHECK_STR(world_line(a.world, host.conn), "error session:blocked");
