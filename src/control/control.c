@@ -14,6 +14,7 @@
 #include "control/registrar.h"
 #include "control/tcp.h"
 #include "control/watch.h"
+#include "control/watchdog.h"
 #include "service/metrics.h"
 
 #include <assert.h>
@@ -59,6 +60,7 @@ struct control {
     struct fetch *fetch;
     struct files *files;
     struct watch *watch;
+    struct watchdog *watchdog; /* NULL until started */
     struct tcp *tcp;
     struct registrar *registrar;
     struct http *http;
@@ -381,10 +383,9 @@ bool mr__control_is_stopped(const struct control *c)
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
-/* Sleeping does not count. */
-static void note_turn(struct control *c, uint64_t took_ns, uint64_t slept_ns)
+static void note_turn(struct control *c, uint64_t worked_ns)
 {
-    double s = took_ns > slept_ns ? (double)(took_ns - slept_ns) / 1e9 : 0;
+    double s = (double)worked_ns / 1e9;
     unsigned i = 0;
 
     while (i < STALL_BOUNDS && s > stall_bounds[i]) {
@@ -396,10 +397,15 @@ static void note_turn(struct control *c, uint64_t took_ns, uint64_t slept_ns)
 
 void mr__control_step(struct control *c, enum control_wait wait)
 {
-    uint64_t from = now_ns(), idle = uv_metrics_idle_time(&c->loop);
+    uint64_t from = now_ns(), idle = uv_metrics_idle_time(&c->loop), took, slept;
 
+    mr__watchdog_enter(c->watchdog);
     uv_run(&c->loop, wait == CONTROL_WAIT ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-    note_turn(c, now_ns() - from, uv_metrics_idle_time(&c->loop) - idle);
+    took = now_ns() - from;
+    slept = uv_metrics_idle_time(&c->loop) - idle;
+    took = took > slept ? took - slept : 0; /* sleeping does not count */
+    mr__watchdog_leave(c->watchdog, took);
+    note_turn(c, took);
 }
 
 int mr__control_fd(const struct control *c)
@@ -425,6 +431,9 @@ void mr__control_metrics(void *user, struct metrics *m)
     mr__metrics_family(m, "moonrelay_control_stall_seconds", MR_METRIC_HISTOGRAM,
                        "How long each turn of the control loop kept others waiting.");
     mr__metrics_histogram(m, NULL, 0, stall_bounds, c->stalls, STALL_BOUNDS, c->stall_sum);
+    mr__metrics_family(m, "moonrelay_control_stalls_total", MR_METRIC_COUNTER,
+                       "Turns of the control loop that took a second or more.");
+    mr__metrics_uint(m, NULL, 0, mr__watchdog_stalls(c->watchdog));
     mr__registrar_counts(c->registrar, &counts);
     mr__metrics_family(m, "moonrelay_registrar_kernel_drops_total", MR_METRIC_COUNTER,
                        "Datagrams lost in the registrar's receive buffer.");
@@ -610,6 +619,9 @@ int mr__control_start(struct control *c)
     if (rc == 0 && c->api) {
         rc = mr__api_start(c->api);
     }
+    if (rc == 0) {
+        rc = mr__watchdog_create(&c->watchdog, &c->loop, c->opts.log);
+    }
     c->is_started = rc == 0;
     return rc;
 }
@@ -630,6 +642,7 @@ void mr__control_destroy(struct control *c)
         return;
     }
     mr__control_close(c);
+    mr__watchdog_destroy(c->watchdog);
     mr__fetch_destroy(c->fetch);
     mr__file_destroy(c->files);
     mr__watch_destroy(c->watch);
