@@ -336,3 +336,20 @@ describe("a bench that ends while hooks wait", function()
     assert.equal(before, core.blocks())
   end)
 end)
+
+describe("who is blocked", function()
+  it("is refused as such, as are datagrams", function()
+    local t = bench([[
+      local relay = require "relay"
+      return { register = function(ev)
+        if ev.meta.block then relay.block(ev.meta.block, 60, "test") end
+      end }]])
+    local h, c = t:join { udp = "10.0.0.1:4000" }, t:join { udp = "10.0.0.2:4000" }
+    local j = t:connect(c, h.session.oid)
+    c:leave("reset")
+    t:join({ meta = { block = "1.2.3.0/24" } }):leave("reset")
+    assert.equal("blocked", t:join({ ip = "1.2.3.4" }).code)
+    assert.is_true(t:join({ ip = "1.2.4.4" }).ok)
+    assert.equal("blocked", t:drop({ sender = "1.2.3.4:5000", port = j.host_relay.port }).code)
+  end)
+end)
