@@ -274,8 +274,10 @@ int mr__parse_ports(const char *text, size_t n, struct port_list *out, const cha
         return -ENOMEM;
     }
     size_t k = 0;
-    for (uint32_t p = 1; p <= 65535; p++) {
-        if (set.bits[p / 8] & (1u << (p % 8))) {
+    for (uint32_t p = 1; k < set.n; p++) {
+        if (set.bits[p / 8] == 0) {
+            p |= 7; /* none of these eight: a reload reads the ports several times */
+        } else if (set.bits[p / 8] & (1u << (p % 8))) {
             ports[k++] = (uint16_t)p;
         }
     }
