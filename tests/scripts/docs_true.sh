@@ -84,6 +84,14 @@ for script in scripts/*; do
 done
 echo "ok every_script_is_in_the_page"
 
+commands=$("$daemon" --help | sed -n 's/^  moonrelay \[*\([a-z]*\).*/\1/p')
+[ -n "$commands" ] || missing "no commands"
+for command in $commands; do
+  case "$command" in serve | version | help) continue ;; esac
+  grep -qE "\`(moonrelay )?$command[\` ]" <<<"$operating" || missing "scripts/README.md: no command $command"
+done
+echo "ok every_command_is_in_the_page"
+
 while IFS=: read -r page link; do
   link=${link#*](}
   link=${link%%[)#]*}
