@@ -114,6 +114,7 @@ function DropEvent:peek(n) end
 ---@field max_bytes? number
 ---@field tags? table<string, string|number>
 ---@field slots? table<string, integer> # key = how many relays may hold it
+---@field hold? { packets?: integer, bytes?: integer, ms?: number } # drop: of this flow, while it waits
 
 ---@class relay.Refusal
 ---@field mute? number # seconds in which the flow asks nobody
