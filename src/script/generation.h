@@ -15,12 +15,12 @@
 #define MR_SCRIPT_GENERATION_H
 
 #include "script/anchor.h"
-#include "script/host.h"
 #include "script/run.h"
 #include "script/sandbox.h"
 #include "script/source.h"
 #include "script/state.h"
 #include "service/hooks.h"
+#include "service/host.h"
 
 struct cidr;
 struct policy_figures;

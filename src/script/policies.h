@@ -20,8 +20,8 @@
 
 #include "base/log.h"
 #include "script/config.h"
-#include "script/host.h"
 #include "service/hooks.h"
+#include "service/host.h"
 
 #include <stdbool.h>
 #include <stddef.h>
