@@ -69,6 +69,7 @@ local Bench = {}
 
 local DEFAULT_NOW, DEFAULT_SEED = 1700000000, 1
 local ANSWERS_MAX = 1000 -- of one moment: a policy that asks the web in a loop without an end
+local REQUESTS_MAX = 32 -- at once, as in the daemon
 local LOAD_SECONDS_MAX = 60 -- of the clock: policies give up long before
 
 -- ---- misuse ------------------------------------------------------------------------------------
@@ -306,8 +307,15 @@ end
 
 function on.http(bench, h)
   local request = { method = h.method, url = h.url, headers = h.headers, body = h.body, timeout = h.timeout }
-  bench.requests[#bench.requests + 1] = request
-  bench._errands[#bench._errands + 1] = { job = h.id, request = request, max_bytes = h.max_bytes, due = 0 }
+  local errand = { job = h.id, request = request, max_bytes = h.max_bytes, due = 0 }
+  local n = 0
+  for _, other in ipairs(bench._errands) do n = n + (other.request and 1 or 0) end
+  if n >= REQUESTS_MAX then
+    errand.response = { error = "busy" } -- nobody is asked
+  else
+    bench.requests[#bench.requests + 1] = request
+  end
+  bench._errands[#bench._errands + 1] = errand
 end
 
 function on.read(bench, h)
@@ -364,13 +372,12 @@ local function answer_http(bench, errand)
   local response = errand.response
   local job, message = errand.job, response.message and tostring(response.message)
   local body = check_type("body of a response", response.body or "", "string")
-  local too_large = ("the body is larger than %d bytes"):format(errand.max_bytes)
   if errand.is_late then
     bench._core:answer_http(job, nil, "timeout", "no answer in time")
   elseif response.error then
     bench._core:answer_http(job, nil, response.error, message or response.error)
   elseif #body > errand.max_bytes then
-    bench._core:answer_http(job, nil, "too-large", too_large)
+    bench._core:answer_http(job, nil, "too-large", "the response is larger than max_bytes")
   else
     local status, headers = check_type("status of a response", response.status or 200, "number"), {}
     for name, value in pairs(response.headers or {}) do
@@ -380,14 +387,30 @@ local function answer_http(bench, errand)
   end
 end
 
+-- Whether a path leaves the folder that it starts in, as no file of the daemon's may.
+local function leads_out(path)
+  local depth = 0
+  if path:sub(1, 1) == "/" then return true end
+  for name in path:gmatch("[^/]+") do
+    depth = depth + (name == ".." and -1 or name == "." and 0 or 1)
+    if depth < 0 then return true end
+  end
+  return false
+end
+
+-- In the daemon's words.
 local function answer_file(bench, errand)
-  local text = check_type("t.files", bench.files, "table")[errand.path]
-  if text == nil then
-    bench._core:answer_file(errand.job, nil, "missing", "No such file or directory")
-  elseif #check_type("t.files[" .. errand.path .. "]", text, "string") > errand.max_bytes then
-    bench._core:answer_file(errand.job, nil, "too-large", ("larger than %d bytes"):format(errand.max_bytes))
+  local path, job = errand.path, errand.job
+  local files = check_type("t.files", bench.files, "table")
+  local text = files[path] or files[path:gsub("^%./+", "")]
+  if leads_out(path) then
+    bench._core:answer_file(job, nil, "outside", path .. ": it leads out of its folder")
+  elseif text == nil then
+    bench._core:answer_file(job, nil, "missing", path .. ": no such file or directory")
+  elseif #check_type("t.files[" .. path .. "]", text, "string") > errand.max_bytes then
+    bench._core:answer_file(job, nil, "too-large", path .. ": it is too large")
   else
-    bench._core:answer_file(errand.job, text)
+    bench._core:answer_file(job, text)
   end
 end
 

@@ -224,6 +224,17 @@ describe("the web", function()
     assert.equal("policy-error", never.reason) -- the hook's own 2 s are over first
   end)
 
+  it("is asked 32 things at once, as by a daemon", function()
+    local t = bench(asker)
+    t.http = function() return { status = 204 } end
+    local players = {}
+    for i = 1, 33 do players[i] = t:join { meta = { url = "https://x/" } } end
+    t:advance(0)
+    assert.equal(32, #t.requests)
+    assert.is_true(players[32].ok)
+    assert.equal("busy", players[33].reason)
+  end)
+
   it("that the test answers wrongly is the test's error", function()
     local t = bench(asker)
     t.http["https://a/"] = { stauts = 1 }
@@ -248,10 +259,18 @@ describe("files", function()
     t.files["bans.txt"] = "one"
     t.files["below/b"] = "two"
     assert(t:load { policies = { { chunk = chunk } } })
-    local h, missing = t:join { meta = { file = "below/b" } }, t:join { meta = { file = "none" } }
-    t:advance(0)
-    assert.same({ text = "one", more = "two" }, h.session.tags)
-    assert.not_equal("two", missing.session.tags.more)
+    local function read(file)
+      local h = t:join { meta = { file = file } }
+      t:advance(0)
+      return h.session.tags.more
+    end
+    assert.equal("two", read "below/b")
+    assert.equal("two", read "./below/b")
+    t.files["../x"], t.files["/etc/x"], t.files["a/../b"] = "no", "no", "yes"
+    assert.equal("not-found", read "none")
+    assert.equal("outside", read "../x")
+    assert.equal("outside", read "/etc/x")
+    assert.equal("yes", read "a/../b")
   end)
 end)
 
