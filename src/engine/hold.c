@@ -241,9 +241,9 @@ struct hold_flow *mr__hold_open(struct hold *h, uint64_t now_ns, uint32_t port,
 void mr__hold_bound(struct hold *h, struct hold_flow *flow, uint32_t datagrams, uint32_t bytes,
                     uint64_t time_ns)
 {
-    if (datagrams)
+    if (datagrams != MR_HOLD_AS_IS)
         flow->max_datagrams = datagrams;
-    if (bytes)
+    if (bytes != MR_HOLD_AS_IS)
         flow->max_bytes = bytes;
     if (time_ns) {
         flow->until_ns = flow->since_ns + time_ns;

@@ -81,7 +81,8 @@ void mr__hold_close(struct hold *h, struct hold_flow *flow);
 void mr__hold_silence(struct hold *h, struct hold_flow *flow, uint64_t until_ns,
                       enum mr_verdict later);
 
-/* Other bounds for one pending flow, 0: as it is. What it holds already stays. */
+/* Other bounds for one pending flow; MR_HOLD_AS_IS and a time of 0 change nothing. What it holds
+ * already stays. */
 void mr__hold_bound(struct hold *h, struct hold_flow *flow, uint32_t datagrams, uint32_t bytes,
                     uint64_t time_ns);
 

@@ -359,8 +359,10 @@ MR_API int mr_flow_release(struct mr *mr, mr_flow_id flow);
 MR_API int mr_flow_discard(struct mr *mr, mr_flow_id flow, enum mr_verdict as, uint64_t quiet_ns,
                            enum mr_verdict later);
 
+#define MR_HOLD_AS_IS UINT32_MAX /* of mr_flow_hold(): that bound does not change */
+
 /* Other bounds for one held flow than those of the options, while somebody decides about it.
- * 0: as it is. time_ns runs from the flow's first datagram (a year at most); what is held already
+ * time_ns runs from the flow's first datagram (a year at most; 0: as it is); what is held already
  * stays, what is over the bounds later is dropped as hold_full. The options' flows and
  * memory_bytes bound all flows together as before. -ENOENT: it does not wait for an answer (any
  * more). -EINVAL: time_ns. */

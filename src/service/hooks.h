@@ -128,7 +128,7 @@ struct hook_spec {
     uint64_t ttl_ns, idle_ns, pps, bps, max_bytes;
     /* drop: of this flow, while `create` is asked; within the HOLD settings */
     bool has_hold_packets, has_hold_bytes, has_hold_ns;
-    uint64_t hold_packets, hold_bytes, hold_ns; /* above 0 */
+    uint64_t hold_packets, hold_bytes, hold_ns;
 };
 
 enum hook_outcome {

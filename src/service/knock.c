@@ -275,21 +275,31 @@ static void run_task(struct service *s, struct task *task)
     make(s, k);
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* A policy's bounds of what waits while `create` is asked, within those of the settings. A time
  * that is over already ends the flow, and a decision that comes then is too late. */
 static void bound_hold(struct service *s, const struct knock *k)
 {
     const struct settings_values *v = mr__settings_values(s->settings);
     const struct hook_spec *spec = &k->grant.spec;
-    uint64_t packets = spec->has_hold_packets ? spec->hold_packets : 0;
-    uint64_t bytes = spec->has_hold_bytes ? spec->hold_bytes : 0;
-    uint64_t time_ns = spec->has_hold_ns ? spec->hold_ns : 0;
+    uint32_t packets = MR_HOLD_AS_IS, bytes = MR_HOLD_AS_IS;
+    uint64_t time_ns = 0;
 
-    packets = packets < v->hold_datagrams ? packets : v->hold_datagrams;
-    bytes = bytes < v->hold_bytes ? bytes : v->hold_bytes;
-    time_ns = time_ns < v->hold_time_ns ? time_ns : v->hold_time_ns;
-    if (packets > 0 || bytes > 0 || time_ns > 0) {
-        mr_flow_hold(s->mr, k->flow, (uint32_t)packets, (uint32_t)bytes, time_ns);
+    if (spec->has_hold_packets) {
+        packets = (uint32_t)least(spec->hold_packets, v->hold_datagrams);
+    }
+    if (spec->has_hold_bytes) {
+        bytes = (uint32_t)least(spec->hold_bytes, v->hold_bytes);
+    }
+    if (spec->has_hold_ns) {
+        time_ns = least(spec->hold_ns, v->hold_time_ns) + (spec->hold_ns == 0);
+    }
+    if (spec->has_hold_packets || spec->has_hold_bytes || spec->has_hold_ns) {
+        mr_flow_hold(s->mr, k->flow, packets, bytes, time_ns);
     }
 }
 

@@ -305,7 +305,7 @@ TEST(a_flow_may_hold_more_or_less_than_others)
 
     inject(g, 0, &g->stranger, "x");
     flow = rig_event(&g->rig, MR_EVENT_MISS, 0)->u.miss.flow;
-    CHECK_EQ(mr_flow_hold(g->rig.mr, flow, 2, 0, 0), 0);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, flow, 2, MR_HOLD_AS_IS, 0), 0);
     rig_settle(&g->rig);
     for (unsigned i = 0; i < 3; i++)
         inject(g, 0, &g->stranger, "x");
@@ -318,6 +318,10 @@ TEST(a_flow_may_hold_more_or_less_than_others)
     CHECK_EQ(rig_stats(&g->rig).held, 5);
     for (unsigned i = 0; i < 9; i++)
         inject(g, 0, &other, "x");
+    CHECK_EQ(rig_stats(&g->rig).held, 5 + 8);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, flow, 0, MR_HOLD_AS_IS, 0), 0); /* what is held stays */
+    rig_settle(&g->rig);
+    inject(g, 0, &g->stranger, "x");
     CHECK_EQ(rig_stats(&g->rig).held, 5 + 8);
     game_close(g);
 }
@@ -332,8 +336,8 @@ TEST(a_flow_may_wait_longer_or_shorter_than_others)
     inject(g, 0, &other, "x");
     longer = rig_event(&g->rig, MR_EVENT_MISS, 0)->u.miss.flow;
     shorter = rig_event(&g->rig, MR_EVENT_MISS, 1)->u.miss.flow;
-    CHECK_EQ(mr_flow_hold(g->rig.mr, longer, 0, 0, 10 * second), 0);
-    CHECK_EQ(mr_flow_hold(g->rig.mr, shorter, 0, 0, second), 0);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, longer, MR_HOLD_AS_IS, MR_HOLD_AS_IS, 10 * second), 0);
+    CHECK_EQ(mr_flow_hold(g->rig.mr, shorter, MR_HOLD_AS_IS, MR_HOLD_AS_IS, second), 0);
     rig_settle(&g->rig);
     rig_now_ns += second - 1;
     rig_poll(&g->rig);

@@ -112,7 +112,7 @@ TEST(a_flow_may_have_bounds_of_its_own)
     struct hold_flow *f = open_flow(p, 1), *other = open_flow(p, 2);
     uint8_t data[200] = {0};
 
-    mr__hold_bound(&p->hold, f, 2, 0, 0);
+    mr__hold_bound(&p->hold, f, 2, MR_HOLD_AS_IS, 0);
     CHECK_EQ(mr__hold_keep(&p->hold, f, data, 1), 0);
     CHECK_EQ(mr__hold_keep(&p->hold, f, data, 1), 0);
     CHECK_EQ(mr__hold_keep(&p->hold, f, data, 1), -ENOSPC);
@@ -140,7 +140,7 @@ TEST(the_flow_that_is_due_first_is_found_whatever_times_flows_have)
         } else if (test_random_below(4) == 0) {
             mr__hold_silence(&p->hold, f, 1, MR_VERDICT_MUTED);
         } else {
-            mr__hold_bound(&p->hold, f, 0, 0, 1 + test_random_below(1000));
+            mr__hold_bound(&p->hold, f, MR_HOLD_AS_IS, MR_HOLD_AS_IS, 1 + test_random_below(1000));
         }
         for (f = mr__hold_oldest(&p->hold); f; f = mr__hold_after(&p->hold, f))
             least = f->until_ns < least ? f->until_ns : least;

@@ -91,9 +91,9 @@ TEST(a_policy_may_bound_what_is_held_of_a_flow_while_create_is_asked)
 {
     static const struct {
         unsigned named, setting, forwarded;
-    } cases[] = {{2, 8, 2}, {6, 3, 3}};
+    } cases[] = {{2, 8, 2}, {6, 3, 3}, {0, 8, 1}}; /* the one that was asked about stays */
 
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         char setting[40];
         snprintf(setting, sizeof setting, "hold_datagrams=%u", cases[i].setting);
         open_pair((const char *[]){setting, NULL});
