@@ -371,7 +371,7 @@ static json_t *make_value(struct encoder *e, bool *is_container)
             v = json_null();
             break;
         }
-        /* fall through */
+        __attribute__((fallthrough));
     default:
         luaL_error(e->L, "cannot be written as JSON: %s is a %s", e->path, luaL_typename(e->L, -1));
     }

@@ -200,6 +200,7 @@ static void add_seat(struct pool *pool, struct seat *seat, uint32_t port,
         .at = (uint32_t)pool->n, .port = port, .number = info->local.port, .is_any = is_any};
     mr__list_init(&seat->quarantine);
     mr__list_init(&seat->used);
+    mr__list_init(&seat->owned);
     pool->by_port[port] = seat;
     pool->seats[pool->n++] = seat;
     push_ready(pool, seat);

@@ -95,7 +95,7 @@ static int move_relay(struct service *s, struct seat *seat, struct session *p,
         mr__seat_close(s, there, MR_SEAT_END_API); /* the player's own port wins */
     }
     p->relay = seat->relay;
-    seat->owner = p->id;
+    mr__seat_own(s, seat, p);
     return 0;
 }
 

@@ -80,7 +80,6 @@ static void occupy(struct service *s, const struct seat_request *req, struct sea
     seat->is_closing = false;
     seat->is_announced = false;
     mr__list_push_back(&s->pool.used, &seat->used);
-    seat->owner = req->owner;
     seat->since = mr__wall(s);
     seat->dynamics_to_me = 0;
     seat->tags = req->grant->tags;
@@ -92,6 +91,7 @@ static void occupy(struct service *s, const struct seat_request *req, struct sea
         s->pool.n_player++;
     }
     struct session *p = mr__session_find(s, req->owner);
+    mr__seat_own(s, seat, p);
     if (p) {
         p->relay = seat->relay;
     }
@@ -323,6 +323,7 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev)
         p->relay = 0;
     }
     mr__list_remove(&seat->used);
+    mr__list_remove(&seat->owned);
     seat->relay = 0;
     seat->owner = 0;
     seat->is_closing = false;
@@ -332,6 +333,16 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev)
 }
 
 /* ---- owners -------------------------------------------------------------------------------- */
+
+void mr__seat_own(struct service *s, struct seat *seat, struct session *p)
+{
+    seat->owner = p ? p->id : 0;
+    mr__list_remove(&seat->owned);
+    if (p) {
+        mr__list_push_back(&p->owned, &seat->owned);
+    }
+    mr_relay_set_user(s->mr, seat->relay, seat->owner); /* gone by itself: its end is on its way */
+}
 
 void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
 {
@@ -344,22 +355,19 @@ void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
     }
     p->relay = seat->relay;
     if (!owner || owner->addressed < p->addressed) {
-        seat->owner = p->id;
-        mr_relay_set_user(s->mr, seat->relay, p->id);
+        mr__seat_own(s, seat, p);
     }
 }
 
 void mr__seat_owner_left(struct service *s, struct session *p)
 {
-    struct seat *seat = mr__seat_of_session(s, p);
+    /* p has left its place already: who shares the address now has the relays; there are two where
+     * a player has moved to another's address. */
+    struct session *next = mr__session_at(s, &p->addr);
 
-    if (!seat || seat->owner != p->id) {
-        return;
+    while (!mr__list_is_empty(&p->owned)) {
+        mr__seat_own(s, MR_CONTAINER(p->owned.next, struct seat, owned), next);
     }
-    /* p has left its place already: who shares the address now has the relay. */
-    const struct session *next = mr__session_at(s, &p->addr);
-    seat->owner = next ? next->id : 0;
-    mr_relay_set_user(s->mr, seat->relay, seat->owner);
 }
 
 void mr__seat_limited(struct service *s, const struct mr_event *ev)

@@ -212,6 +212,7 @@ struct session *mr__session_create(struct service *s, struct connection *c, uint
     p->since = mr__wall(s);
     mr__list_init(&p->at_place);
     mr__list_init(&p->ending);
+    mr__list_init(&p->owned);
     mr__list_init(&p->joins);
     mr__list_init(&p->moving);
     mr__list_push_front(&c->sessions, &p->at_connection);

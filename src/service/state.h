@@ -206,6 +206,7 @@ struct session {
     struct place *place;
     uint64_t addressed; /* order of getting an address: of two at one address the later owns */
     mr_relay_id relay;  /* its own or the one it shares; may be stale */
+    struct list owned;  /* seats */
     struct tags tags, meta;
     struct held_slots slots;
     double since;
@@ -302,7 +303,8 @@ struct seat {
     bool is_announced; /* `created` was told, and `destroyed` not yet */
     enum seat_end end;
     char text[32];
-    uint64_t owner; /* session id; 0: nobody */
+    uint64_t owner;    /* session id; 0: nobody */
+    struct list owned; /* in session.owned */
     struct tags tags;
     struct held_slots slots;
     double since;
@@ -708,6 +710,8 @@ struct seat *mr__seat_of_session(const struct service *s, const struct session *
 struct seat *mr__seat_of_relay(const struct service *s, mr_relay_id id);
 /* The player's from now on, if nobody registered later has it. */
 void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p);
+/* p: NULL for nobody. */
+void mr__seat_own(struct service *s, struct seat *seat, struct session *p);
 void mr__seat_owner_left(struct service *s, struct session *p);
 void mr__seat_view(const struct service *s, const struct seat *seat, struct hook_relay *out);
 void mr__seat_ended(struct service *s, const struct mr_event *ev);

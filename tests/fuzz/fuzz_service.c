@@ -2,19 +2,32 @@
 /*
  * The whole service over the real engine without sockets, on a virtual clock, driven by a
  * program of bytes: connections, any input, registrar datagrams, strangers, policies that
- * answer at once, later or never, time. It must keep its books whatever happens. Start
- * reading at step(); to add an action, add a case there.
+ * answer at once, later or never, take their time, kick, close and block, reloads, time. It
+ * must keep its books whatever happens. Start reading at step(); to add an action, add a case
+ * there.
  */
 #include "base/alloc.h"
+#include "service/players.h"
 #include "service/service.h"
+#include "service/state.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CONNS_MAX = 24, PIDS_MAX = 32, OIDS_MAX = 32, PENDING_MAX = 64, ID_MAX = 32, PORTS = 12 };
+enum {
+    CONNS_MAX = 24,
+    PIDS_MAX = 32,
+    OIDS_MAX = 32,
+    PENDING_MAX = 64,
+    ID_MAX = 32,
+    PORTS = 12,
+    SESSIONS_MAX = 65536, /* of one run that are watched */
+    RELAYS_MAX = 64,      /* at once */
+};
 
 struct wire {
     conn_id id; /* 0: closed */
@@ -37,6 +50,11 @@ struct machine {
     uint8_t wanted, waiting; /* bits by hook */
     struct hook_answer answer;
     struct hooks hooks;
+    uint64_t spent_ns, spends_ns;         /* the scripts' time: so far, for each call */
+    uint64_t kick;                        /* the session that the next hook kicks; 0: none */
+    uint64_t due_ns;                      /* of a script's timer */
+    unsigned char has_left[SESSIONS_MAX]; /* by id: it was told */
+    mr_relay_id created[RELAYS_MAX];      /* and not destroyed */
 };
 
 static void require(int holds)
@@ -142,10 +160,23 @@ static bool hooks_want(void *self, enum hook hook)
     return ((struct machine *)self)->wanted >> hook & 1;
 }
 
+/* What a policy does in its hook, before it answers. */
+static void run_script(struct machine *m)
+{
+    uint64_t whom = m->kick;
+
+    m->spent_ns += m->spends_ns;
+    m->kick = 0;
+    if (whom) {
+        (void)mr__players_kick(m->service, whom, (struct str){"in a hook", 9});
+    }
+}
+
 static void hooks_ask(void *self, struct hook_request *req, const struct hook_event *ev)
 {
     struct machine *m = self;
 
+    run_script(m);
     if (m->waiting >> ev->hook & 1 && m->n_pending < PENDING_MAX) {
         m->pending[m->n_pending++] = req;
     } else {
@@ -166,10 +197,64 @@ static void hooks_cancel(void *self, struct hook_request *req)
     abort();
 }
 
+/* Each relay is created once and destroyed once, each session leaves once. */
+static void note_relay(struct machine *m, mr_relay_id from, mr_relay_id to)
+{
+    for (unsigned i = 0; i < RELAYS_MAX; i++) {
+        if (m->created[i] == from) {
+            m->created[i] = to;
+            return;
+        }
+    }
+    abort();
+}
+
 static void hooks_tell(void *self, const struct hook_event *ev)
 {
-    (void)self;
-    require(ev->relay && ev->relay->text[0]);
+    struct machine *m = self;
+
+    run_script(m);
+    switch (ev->hook) {
+    case MR_HOOK_CONNECTED:
+        require(ev->from && ev->to && ev->mode.n > 0 && ev->via.n > 0);
+        break;
+    case MR_HOOK_CREATED:
+        require(ev->relay && ev->relay->text[0] && ev->addr.family);
+        note_relay(m, 0, ev->relay->id);
+        break;
+    case MR_HOOK_DESTROYED:
+        require(ev->relay && ev->relay->text[0]);
+        note_relay(m, ev->relay->id, 0);
+        break;
+    case MR_HOOK_LEFT:
+        require(ev->session && ev->session->oid.n > 0);
+        if (ev->session->id < SESSIONS_MAX) {
+            require(!m->has_left[ev->session->id]);
+            m->has_left[ev->session->id] = 1;
+        }
+        break;
+    default:
+        abort();
+    }
+}
+
+static uint64_t hooks_deadline(void *self)
+{
+    return ((struct machine *)self)->due_ns;
+}
+
+static void hooks_tick(void *self, uint64_t now_ns)
+{
+    struct machine *m = self;
+
+    require(m->due_ns <= now_ns);
+    m->due_ns = UINT64_MAX;
+    run_script(m);
+}
+
+static uint64_t hooks_spent(void *self)
+{
+    return ((struct machine *)self)->spent_ns;
 }
 
 static uint64_t clock_ns(void *user)
@@ -252,7 +337,8 @@ static void inject_one(struct machine *m)
     struct mr_addr from = take_addr(m);
     unsigned b = take(m);
 
-    require(mr_inject(m->mr, b % PORTS, &from, "0123456789abcdef", b >> 4) == 0);
+    int rc = mr_inject(m->mr, b % PORTS, &from, "0123456789abcdef", b >> 4);
+    require(rc == 0 || rc == -ENOENT || rc == -EINVAL); /* a reload may have closed it */
 }
 
 static void answer_one(struct machine *m)
@@ -272,7 +358,9 @@ static void set_policy(struct machine *m)
     static const struct hook_pair tags[] = {{{"k", 1}, {"v", 1}}, {{"e", 1}, {NULL, 0}}};
     unsigned b = take(m);
 
-    m->wanted = (uint8_t)take(m);
+    m->wanted = (uint8_t)(take(m) | 0xf0);
+    m->spends_ns = b & 0x10 ? 4000000 : 0;
+    m->due_ns = b & 0x20 ? m->now_ns : UINT64_MAX;
     m->waiting = (uint8_t)take(m);
     m->answer = (struct hook_answer){.outcome = (enum hook_outcome)(b % 5)};
     strcpy(m->answer.reason, m->answer.outcome == MR_HOOK_REFUSE ? "no" : "");
@@ -302,6 +390,85 @@ static void poll_engine(struct machine *m)
             mr__service_engine_event(m->service, &events[i], m->now_ns);
         }
     } while (n == 16);
+}
+
+/* ---- what policies and people do ----------------------------------------------------------- */
+
+static bool take_text(void *user, const struct hook_relay *v)
+{
+    memcpy(user, v->text, sizeof v->text);
+    return false;
+}
+
+static void close_one(struct machine *m)
+{
+    char text[32] = "";
+
+    mr__players_relays(m->service, (struct hook_map){NULL, 0}, take_text, text);
+    int rc = mr__players_close(m->service, (struct str){text, strlen(text)}, (struct str){"x", 1});
+    require(rc == (text[0] ? 0 : -ENOENT));
+}
+
+static void block_one(struct machine *m)
+{
+    static const char *const what[] = {"10.0.0.1", "10.0.0.0/30", "10.0.0.2:6000", "k=v", "k=v,e="};
+    struct hook_pair pairs[MR_TAGS_MAX];
+    char why[MR_CIDR_WHY_MAX];
+    struct block_what block;
+    unsigned b = take(m);
+    const char *text = what[b % 5];
+
+    require(mr__block_parse(&block, text, strlen(text), pairs, why));
+    if (b & 0x80) {
+        (void)mr__blocks_remove(m->service, &block);
+    } else {
+        unsigned ended;
+        require(mr__blocks_add(m->service, &block, 1 + (b >> 4), (struct str){"x", 1},
+                               (struct str){"fuzz", 4}, &ended) == 0);
+    }
+}
+
+static void resolve(struct settings *settings, const char *ports, const char *errors);
+
+static void reload(struct machine *m)
+{
+    static const char *const ports[] = {"50000+11", "50004+3", "50000+11,60000+3", "50008+7"};
+    struct settings *fresh = mr__settings_create();
+    struct port_report report;
+    unsigned b = take(m);
+
+    require(fresh != NULL);
+    resolve(fresh, ports[b % 4], b & 0x10 ? "off" : "on");
+    require(mr__settings_adopt(fresh, m->settings, NULL, NULL) == 0);
+    require(mr__service_apply_settings(m->service, fresh, &report, m->now_ns) == 0);
+    mr__settings_destroy(m->settings);
+    m->settings = fresh;
+}
+
+static void act(struct machine *m)
+{
+    unsigned b = take(m);
+
+    switch (b % 6) {
+    case 0:
+        (void)mr__players_kick(m->service, b >> 3, (struct str){"x", 1});
+        break;
+    case 1:
+        close_one(m);
+        break;
+    case 2:
+        block_one(m);
+        break;
+    case 3:
+        reload(m);
+        break;
+    case 4:
+        m->kick = b >> 3;
+        break;
+    case 5:
+        (void)mr__players_notify(m->service, b >> 3, (struct str){"word", 4});
+        break;
+    }
 }
 
 static void step(struct machine *m)
@@ -344,7 +511,11 @@ static void step(struct machine *m)
         answer_one(m);
         break;
     case 7:
-        set_policy(m);
+        if (b >> 6 == 3) {
+            act(m);
+        } else {
+            set_policy(m);
+        }
         break;
     }
 }
@@ -357,6 +528,70 @@ static double metric(const char *page, const char *name)
 
     require(at != NULL);
     return strtod(at + strlen(name), NULL);
+}
+
+/* Every slot's count is the number of those who hold it. */
+static void check_slots(const struct service *s)
+{
+    static const char *const keys[] = {"a/b", "c"};
+
+    for (unsigned k = 0; k < 2; k++) {
+        uint64_t hash = mr__service_hash(s, keys[k], strlen(keys[k]));
+        struct table_node *n = mr__table_first(&s->slots, hash);
+        const struct slot *slot = n ? MR_CONTAINER(n, struct slot, node) : NULL;
+        uint32_t holders = 0;
+
+        for (struct list *l = s->all_sessions.next; l != &s->all_sessions; l = l->next) {
+            const struct session *p = MR_CONTAINER(l, struct session, at_all);
+            for (size_t i = 0; i < p->slots.n; i++) {
+                holders += p->slots.items[i] == slot;
+            }
+        }
+        for (size_t i = 0; i < s->pool.n; i++) {
+            for (size_t j = 0; j < s->pool.seats[i]->slots.n; j++) {
+                holders += s->pool.seats[i]->slots.items[j] == slot;
+            }
+        }
+        require((slot ? slot->count : 0) == holders);
+    }
+    require(s->slots.n <= 2);
+}
+
+static unsigned count_dynamics_to(const struct service *s, mr_relay_id relay)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < s->pool.n; i++) {
+        const struct seat *seat = s->pool.seats[i];
+        n += seat->state == MR_SEAT_USED && seat->source && seat->target == relay;
+    }
+    return n;
+}
+
+/* What is known of every relay. */
+static void check_seats(const struct service *s)
+{
+    size_t players = 0, dynamics = 0, used = 0;
+
+    for (size_t i = 0; i < s->pool.n; i++) {
+        const struct seat *seat = s->pool.seats[i];
+        require(seat->at == i && mr__pool_seat(s, seat->port) == seat);
+        require(mr__list_is_empty(&seat->used) == (seat->state != MR_SEAT_USED));
+        if (seat->state != MR_SEAT_USED) {
+            require(seat->relay == 0 && seat->owner == 0 && seat->slots.n == 0);
+            require(!seat->is_leaving && !seat->source);
+            continue;
+        }
+        used++;
+        players += seat->kind == MR_SEAT_PLAYER;
+        dynamics += seat->kind == MR_SEAT_DYNAMIC;
+        require((seat->source != NULL) == (seat->kind == MR_SEAT_DYNAMIC));
+        require(seat->dynamics_to_me == count_dynamics_to(s, seat->relay));
+        require(seat->owner == 0 || mr__table_first(&s->sessions, seat->owner));
+        require(seat->is_closing || mr__seat_of_relay(s, seat->relay) == seat);
+    }
+    require(players == s->pool.n_player && dynamics == s->pool.n_dynamic);
+    require(used + s->pool.n_ready + s->pool.n_quarantined == s->pool.n);
 }
 
 static void check_books(struct machine *m)
@@ -373,7 +608,9 @@ static void check_books(struct machine *m)
     require(metric(page, "moonrelay_ports{state=\"free\"} ") +
                 metric(page, "moonrelay_ports{state=\"quarantined\"} ") +
                 metric(page, "moonrelay_ports{state=\"used\"} ") ==
-            PORTS);
+            st.ports);
+    check_slots(m->service);
+    check_seats(m->service);
     require(metric(page, "\nnoray_relay_count ") ==
             metric(page, "moonrelay_ports{state=\"used\"} "));
     double conns = 0;
@@ -387,26 +624,33 @@ static void check_books(struct machine *m)
     mr__free(page);
 }
 
+static void resolve(struct settings *to, const char *ports, const char *errors)
+{
+    const char *const settings[][2] = {{"udp_relay_ports", ports},
+                                       {"errors", errors},
+                                       {"udp_relay_timeout", "2s"},
+                                       {"oid_length", "2"},
+                                       {"oid_charset", "abcd"},
+                                       {"pid_length", "20"},
+                                       {"max_connections", "20"},
+                                       {"udp_relay_max_individual_traffic", "100"},
+                                       {"max_sessions_per_connection", "4"}};
+
+    for (unsigned i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        require(mr__settings_offer(to, MR_SETTING_CONFIG, settings[i][0], settings[i][1],
+                                   strlen(settings[i][1]), NULL) == 0);
+    }
+    require(mr__settings_resolve(to) == 0);
+}
+
 static void open_machine(struct machine *m)
 {
-    static const char *const settings[][2] = {{"udp_relay_ports", "50000+11"},
-                                              {"udp_relay_timeout", "2s"},
-                                              {"oid_length", "2"},
-                                              {"oid_charset", "abcd"},
-                                              {"pid_length", "20"},
-                                              {"max_connections", "20"},
-                                              {"udp_relay_max_individual_traffic", "100"},
-                                              {"max_sessions_per_connection", "4"}};
     struct mr_options o;
     struct port_report report;
 
     m->settings = mr__settings_create();
     require(m->settings != NULL);
-    for (unsigned i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-        require(mr__settings_offer(m->settings, MR_SETTING_CONFIG, settings[i][0], settings[i][1],
-                                   strlen(settings[i][1]), NULL) == 0);
-    }
-    require(mr__settings_resolve(m->settings) == 0);
+    resolve(m->settings, "50000+11", "on");
     mr_options_init(&o, sizeof o);
     o.workers = 0;
     o.io = MR_IO_NONE;
@@ -422,7 +666,11 @@ static void open_machine(struct machine *m)
                               .wants = hooks_want,
                               .ask = hooks_ask,
                               .cancel = hooks_cancel,
-                              .tell = hooks_tell};
+                              .tell = hooks_tell,
+                              .deadline = hooks_deadline,
+                              .tick = hooks_tick,
+                              .spent_ns = hooks_spent};
+    m->due_ns = UINT64_MAX;
     struct service_options so = {
         .settings = m->settings,
         .mr = m->mr,
@@ -430,6 +678,8 @@ static void open_machine(struct machine *m)
     };
     require(mr__service_create(&m->service, &so, m->now_ns) == 0);
     require(mr__service_open_ports(m->service, &report) == 0);
+    m->wanted = 0xf0; /* notices are watched from the start */
+    mr__service_set_hooks(m->service, &m->hooks);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -447,6 +697,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         step(m);
     }
     poll_engine(m);
+    mr__service_tick(m->service, m->now_ns); /* what shall end has ended */
     check_books(m);
     mr__service_destroy(m->service);
     require(m->n_pending == 0);

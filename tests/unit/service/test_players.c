@@ -325,6 +325,35 @@ TEST(a_kick_ends_every_relay_that_its_socket_has)
     world_close(w);
 }
 
+static bool check_owner(void *user, const struct hook_relay *v)
+{
+    struct hook_session session;
+    char id[32];
+
+    snprintf(id, sizeof id, "%llu", (unsigned long long)v->session);
+    CHECK(v->session == 0 || mr__players_session(w->service, str(id), &session));
+    ++*(unsigned *)user;
+    return true;
+}
+
+TEST(a_relay_names_no_session_that_is_gone)
+{
+    unsigned a, b, n = 0;
+
+    open_pair((const char *[]){"udp_relay_timeout=60s", NULL});
+    struct player third = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    REQUIRE(world_relay(w, &client, &host, &a, &b));
+    REQUIRE(world_relay(w, &third, &host, &a, &b));
+    /* Two relays at one address, both the client's once the third one is gone. */
+    CHECK_STR(world_see(w, &third, "10.0.0.2:6000"), "OK");
+    mr__service_closed(w->service, w->wires[third.conn].id, MR_CONN_RESET, w->now_ns);
+    mr__players_relays(w->service, (struct hook_map){NULL, 0}, check_owner, &n);
+    mr__service_closed(w->service, w->wires[client.conn].id, MR_CONN_RESET, w->now_ns);
+    mr__players_relays(w->service, (struct hook_map){NULL, 0}, check_owner, &n);
+    CHECK_EQ(n, 6);
+    world_close(w);
+}
+
 /* ---- from inside of hooks ------------------------------------------------------------------ */
 
 static enum hook kick_in;
@@ -546,6 +575,7 @@ TEST_MAIN(TEST_CASE(sessions_are_found_by_their_tags_the_longest_there_first),
           TEST_CASE(a_socket_is_welcome_again_ten_minutes_after_a_kick),
           TEST_CASE(a_relay_that_another_session_shares_outlives_a_kick),
           TEST_CASE(a_kick_ends_every_relay_that_its_socket_has),
+          TEST_CASE(a_relay_names_no_session_that_is_gone),
           TEST_CASE(a_caller_who_is_kicked_by_the_hook_that_handles_his_command_gets_nothing_of_it),
           TEST_CASE(a_host_who_is_kicked_by_the_hook_of_a_join_is_unknown_to_the_caller),
           TEST_CASE(a_register_hook_may_kick_the_last_session_of_its_user_and_give_him_its_slot),
