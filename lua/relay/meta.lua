@@ -204,7 +204,7 @@ function relay.urlencode(text) end
 ---@field null lightuserdata # a null in a list or alone; in an object it is an absent key
 local json = {}
 
---- Raises for what JSON cannot say. An empty table is {}, see array. At most 32 deep, 50,000 values, 1 MiB.
+--- Raises for what JSON cannot say. An empty table is {}, see array. At most 32 deep, 20,000 values, 1 MiB.
 ---@param value any
 ---@return string
 function json.encode(value) end

@@ -8,6 +8,7 @@
  */
 #include "script/json.h"
 
+#include "base/alloc.h"
 #include "script/holder.h"
 #include "script/state.h"
 
@@ -23,6 +24,7 @@ enum {
     VALUES_PER_LOOK = 500, /* at the clock: about 100 us */
     PATH_MAX_BYTES = 160,
     STACK_PER_LEVEL = 4,
+    TEXT_FIRST_BYTES = 512,
 };
 
 static const double EXACT_MAX = 9007199254740992.0; /* 2^53 */
@@ -449,21 +451,60 @@ static void fill(struct encoder *e, json_t *container)
     e->depth--;
 }
 
+/* Text that grows while jansson writes it. */
+struct text {
+    char *s;
+    size_t n, cap;
+    bool is_too_long;
+};
+
+static void release_text(void *p)
+{
+    struct text *t = p;
+
+    mr__free(t->s);
+    mr__free(t);
+}
+
+static int add_chunk(const char *chunk, size_t n, void *user)
+{
+    struct text *t = user;
+    size_t cap = t->cap ? t->cap : TEXT_FIRST_BYTES;
+    char *s;
+
+    if (n > MR_JSON_BYTES_MAX - t->n) {
+        t->is_too_long = true;
+        return -1;
+    }
+    while (cap < t->n + n) {
+        cap *= 2;
+    }
+    if (cap > t->cap) {
+        s = mr__realloc(t->s, cap, 1);
+        if (!s) {
+            return -1;
+        }
+        t->s = s;
+        t->cap = cap;
+    }
+    memcpy(t->s + t->n, chunk, n);
+    t->n += n;
+    return 0;
+}
+
 /* Pushes the tree's text. */
 static void push_text(lua_State *L, const json_t *tree)
 {
     const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15);
-    size_t n = json_dumpb(tree, NULL, 0, flags);
-    char *text;
+    struct holder *holder = mr__holder_push(L, release_text);
+    struct text *t = holder->p = mr__alloc(1, sizeof *t);
 
-    if (n > MR_JSON_BYTES_MAX) {
-        luaL_error(L, "cannot be written as JSON: longer than 1 MiB");
+    if (!t || json_dump_callback(tree, add_chunk, t, flags) != 0) {
+        luaL_error(L, t && t->is_too_long ? "cannot be written as JSON: longer than 1 MiB"
+                                          : "not enough memory for the JSON");
     }
-    text = n > 0 ? lua_newuserdata(L, n) : NULL;
-    if (!text || json_dumpb(tree, text, n, flags) != n) {
-        luaL_error(L, "not enough memory for the JSON");
-    }
-    lua_pushlstring(L, text, n);
+    lua_pushlstring(L, t->s, t->n);
+    mr__holder_release(holder);
     lua_remove(L, -2);
 }
 

@@ -20,7 +20,7 @@
 
 /* What later versions have. */
 static const char *const later[] = {
-    "open", "resolve", "udp", "drain", "testing", NULL,
+    "open", "resolve", "udp", "drain", NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
