@@ -15,12 +15,24 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-/* libuv keeps a pipe for signals from its first loop on. */
+static void nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+static void forget(uv_work_t *work, int status)
+{
+    (void)work, (void)status;
+}
+
+/* libuv keeps a pipe for signals from its first loop on, and its threads from the first work on. */
 __attribute__((constructor)) static void warm_up(void)
 {
     uv_loop_t loop;
+    uv_work_t work;
 
-    if (uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0) {
+    if (uv_loop_init(&loop) < 0 || uv_queue_work(&loop, &work, nothing, forget) < 0 ||
+        uv_run(&loop, UV_RUN_DEFAULT) != 0 || uv_loop_close(&loop) < 0) {
         abort();
     }
 }
@@ -299,6 +311,164 @@ TEST(memory_that_runs_out_anywhere_in_a_start_leaves_nothing)
     CHECK_GT(failed, 20);
 }
 
+/* ---- reloading --------------------------------------------------------------------------- */
+
+struct folder {
+    char dir[64], config[96], policy[96], data[96];
+    char set[128];
+};
+
+static void write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    REQUIRE(fd >= 0);
+    REQUIRE_EQ(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+static void folder_open(struct folder *f, const char *policy)
+{
+    strcpy(f->dir, "/tmp/moonrelay-folder-XXXXXX");
+    REQUIRE(mkdtemp(f->dir) != NULL);
+    snprintf(f->config, sizeof f->config, "%s/moonrelay.lua", f->dir);
+    snprintf(f->policy, sizeof f->policy, "%s/mine.lua", f->dir);
+    snprintf(f->data, sizeof f->data, "%s/data.txt", f->dir);
+    snprintf(f->set, sizeof f->set, "config=%s", f->config);
+    write_file(f->config, "return { policies = { './mine.lua' } }");
+    write_file(f->policy, policy);
+}
+
+static void folder_close(struct folder *f)
+{
+    unlink(f->config);
+    unlink(f->policy);
+    unlink(f->data);
+    CHECK_EQ(rmdir(f->dir), 0);
+}
+
+static void check_says(struct host *h, const char *words)
+{
+    int tcp = client_open(SOCK_STREAM, port_of(h, "command="));
+
+    ask(h, tcp, "register-host\n", "\n", answer, sizeof answer);
+    if (!strstr(answer, words)) {
+        FAIL("\"%s\" and not \"%s\"", answer, words);
+    }
+    close(tcp);
+}
+
+static const char *log_of(struct host *h)
+{
+    mr_server_flush_log(h->server, 5000);
+    ssize_t n = pread(h->log, answer, sizeof answer - 1, 0);
+    answer[n > 0 ? n : 0] = 0;
+    return answer;
+}
+
+TEST(memory_that_runs_out_anywhere_in_a_reload_leaves_what_was_in_use)
+{
+    static const char first[] = "return { register = function() return false, 'first' end }";
+    static const char second[] = "return { register = function() return false, 'second' end }";
+    struct folder f;
+    struct host h;
+    const char *sets[2];
+    bool is_through = false;
+    long failed = 0;
+
+    folder_open(&f, first);
+    sets[0] = f.set;
+    sets[1] = "loglevel=info";
+    start(&h, sets, 2);
+    CHECK_STR(h.err.text, "");
+    REQUIRE_EQ(h.rc, 0);
+    write_file(f.policy, second);
+    for (long n = 0; !is_through; n++) {
+        REQUIRE_EQ(ftruncate(h.log, 0), 0);
+        REQUIRE_EQ(lseek(h.log, 0, SEEK_SET), 0);
+        mr__alloc_fail_after(n);
+        mr_server_hangup(h.server);
+        for (int i = 0; i < 3; i++) {
+            REQUIRE_EQ(mr_server_step(h.server), 1);
+        }
+        mr__alloc_fail_after(-1);
+        is_through = strstr(log_of(&h), "in use what=reload") != NULL;
+        failed += !is_through;
+        if (!is_through && n % 16 == 0) {
+            check_says(&h, "rejected:first");
+        }
+        REQUIRE(n < 10000);
+    }
+    CHECK_GT(failed, 10);
+    check_says(&h, "rejected:second");
+    end(&h);
+    folder_close(&f);
+}
+
+/* ---- loading that waits ------------------------------------------------------------------ */
+
+static const char reading[] = "local relay, word = require 'relay', 'none'\n"
+                              "return {\n"
+                              "  load = function() word = assert(relay.read('data.txt')) end,\n"
+                              "  register = function() return false, word end,\n"
+                              "}\n";
+
+TEST(a_policy_may_read_while_it_loads_and_a_check_does_it_too)
+{
+    struct mr_server_error err = {.text = ""};
+    struct mr_server_options opts;
+    struct folder f;
+    struct host h;
+    const char *sets[1];
+
+    folder_open(&f, reading);
+    mr_server_options_init(&opts, sizeof opts);
+    opts.config = f.config;
+    CHECK_EQ(mr_server_check(&opts, NULL, &err), -EINVAL);
+    CHECK(strstr(err.text, "data.txt") != NULL);
+    write_file(f.data, "read");
+    CHECK_EQ(mr_server_check(&opts, NULL, &err), 0);
+    sets[0] = f.set;
+    start(&h, sets, 1);
+    CHECK_STR(h.err.text, "");
+    REQUIRE_EQ(h.rc, 0);
+    check_says(&h, "rejected:read");
+    end(&h);
+    folder_close(&f);
+}
+
+/* A server that ends while a load waits for one that never answers. */
+TEST(it_ends_in_the_middle_of_a_reload)
+{
+    static const char asking[] = "local relay = require 'relay'\n"
+                                 "return { load = function()\n"
+                                 "  relay.http { url = 'http://127.0.0.1:%u/', timeout = 8 }\n"
+                                 "end }\n";
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof sa;
+    struct folder f;
+    struct host h;
+    const char *sets[1];
+    char policy[512];
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), fd = -1;
+
+    REQUIRE_EQ(bind(silent, (struct sockaddr *)&sa, sizeof sa), 0);
+    REQUIRE_EQ(listen(silent, 4), 0);
+    REQUIRE_EQ(getsockname(silent, (struct sockaddr *)&sa, &len), 0);
+    folder_open(&f, "return {}");
+    sets[0] = f.set;
+    start(&h, sets, 1);
+    REQUIRE_EQ(h.rc, 0);
+    snprintf(policy, sizeof policy, asking, ntohs(sa.sin_port));
+    write_file(f.policy, policy);
+    mr_server_hangup(h.server);
+    REQUIRE_IN_TURNS(&h, (fd = accept(silent, NULL, NULL)) >= 0);
+    end(&h);
+    close(fd);
+    close(silent);
+    folder_close(&f);
+}
+
 TEST(a_check_opens_nothing)
 {
     struct mr_server_error err = {.text = ""};
@@ -320,4 +490,6 @@ TEST_MAIN(TEST_CASE(a_host_that_steps_it_serves_players),
           TEST_CASE(a_wrong_setting_is_named_with_its_value_and_nothing_is_left),
           TEST_CASE(a_port_in_use_is_named_with_its_key_and_nothing_is_left),
           TEST_CASE(memory_that_runs_out_anywhere_in_a_start_leaves_nothing),
-          TEST_CASE(a_check_opens_nothing))
+          TEST_CASE(memory_that_runs_out_anywhere_in_a_reload_leaves_what_was_in_use),
+          TEST_CASE(a_policy_may_read_while_it_loads_and_a_check_does_it_too),
+          TEST_CASE(it_ends_in_the_middle_of_a_reload), TEST_CASE(a_check_opens_nothing))
