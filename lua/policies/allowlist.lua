@@ -12,7 +12,7 @@
 --
 -- register looks at the address of the TCP connection; create and drop look at that of the UDP socket,
 -- since it is where the relay would send to. Refuses with the reason. A reload reads the list again. A
--- hook costs 2 us, however many nets there are.
+-- hook costs a few us, however many nets there are.
 
 local relay = require "relay"
 local options = require "relay.options"

@@ -13,7 +13,7 @@
 -- It has no opinion on anybody else, so a stranger's datagram stays dropped and is counted as
 -- `unknown_sender`, unless a policy behind it admits it. How many relays an address and a port may get
 -- this way is limited by the settings dynamic_per_address, dynamic_per_target, dynamic_share. It costs
--- 2 us for each new flow.
+-- a few us for each new flow.
 
 local options = require "relay.options"
 local anyone = false

@@ -13,7 +13,7 @@
 --   same = { "game" }      tags that the player and the room found must have in common
 --
 -- Refuses with `no-open-room` and, when the codes are used up, `no-codes`. Sets the tag `open`. A code
--- costs 10 us, looking for a room a few us for each open one.
+-- costs 20 us, looking for a room a look at every player.
 
 local relay = require "relay"
 local options = require "relay.options"
@@ -66,7 +66,7 @@ function lobby.connect(ev)
   end
   local wanted = { open = "yes" }
   for _, tag in ipairs(o.same) do wanted[tag] = ev.from.tags[tag] end
-  for _, room in ipairs(relay.sessions(wanted)) do
+  for _, room in ipairs(relay.sessions(wanted, 2)) do -- the second is for whoever's own is the first
     if room.id ~= ev.from.id then return { oid = room.oid } end
   end
   return false, "no-open-room"

@@ -11,7 +11,7 @@
 --   exceptions = {}      net = number, instead of both; the longest match counts
 --
 -- Refuses with `full:ip/ADDRESS` and `full:sessions/ADDRESS`. C counts the slots and gives them back
--- when a relay or session ends; they are kept over a reload. A hook costs 3 us, however many
+-- when a relay or session ends; they are kept over a reload. A hook costs a few us, however many
 -- exceptions there are.
 
 local relay = require "relay"

@@ -12,7 +12,7 @@
 --   other = {}          region = server: its players are refused with `use-SERVER`
 --   across = "relay"    how two regions meet: "relay" or "direct"
 --
--- Sets the tag `region`. A hook costs 3 us, however many nets there are.
+-- Sets the tag `region`. A hook costs a few us, however many nets there are.
 
 local relay = require "relay"
 local options = require "relay.options"

@@ -15,7 +15,7 @@
 --
 -- Refuses with `ticket-` and missing, malformed, signature, expired, subject (no `sub` that can name a
 -- slot) or the name of a claim that is not as it must be; and with `full:user/SUB`. A registration costs
--- 20 us with HS256, 100 us with EdDSA.
+-- 20 us with HS256, 120 us with EdDSA.
 
 local relay = require "relay"
 local options = require "relay.options"

@@ -289,8 +289,9 @@ function relay.cidr(list) end
 
 --- The players that have all of the tags, the longest there first.
 ---@param tags? table<string, string|number>
+---@param max? integer # no more than so many
 ---@return relay.Session[]
-function relay.sessions(tags) end
+function relay.sessions(tags, max) end
 
 ---@param id string|relay.Session # or an oid
 ---@return relay.Session? session
@@ -299,8 +300,9 @@ function relay.sessions(tags) end
 function relay.session(id) end
 
 ---@param tags? table<string, string|number>
+---@param max? integer # no more than so many
 ---@return relay.Relay[]
-function relay.relays(tags) end
+function relay.relays(tags, max) end
 
 ---@param id string|relay.Relay
 ---@return relay.Relay? relay

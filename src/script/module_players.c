@@ -16,6 +16,7 @@
 #include "service/players.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ enum {
 
 struct listing {
     lua_State *L;
-    int n;
+    int n, max;
 };
 
 /* stack: ... list entry */
@@ -38,7 +39,18 @@ static bool add_entry(struct listing *l)
     if (l->n % ENTRIES_PER_LOOK == 0) {
         mr__state_charge(l->L);
     }
-    return true;
+    return l->n < l->max;
+}
+
+/* How many are wanted at most, the second argument: whoever looks for one of thousands need not
+ * pay for all of them. */
+static int check_max(lua_State *L, const char *function)
+{
+    if (lua_isnoneornil(L, 2)) {
+        return INT_MAX;
+    }
+    return (int)mr__argument_number(L, 2, function, "max", 1, INT_MAX,
+                                    "a number from 1 is expected");
 }
 
 /* An empty one is marked, so that it is [] and not {} as JSON. */
@@ -69,7 +81,7 @@ static bool on_each_relay(void *user, const struct hook_relay *v)
 static int on_sessions(lua_State *L)
 {
     struct service *service = mr__module_service(L, mr__module_policy(L), "relay.sessions");
-    struct listing l = {L, 0};
+    struct listing l = {L, 0, check_max(L, "relay.sessions")};
     struct argument_tags memory;
     struct hook_map tags = mr__argument_tags(L, 1, "relay.sessions", "tags", &memory);
 
@@ -81,7 +93,7 @@ static int on_sessions(lua_State *L)
 static int on_relays(lua_State *L)
 {
     struct service *service = mr__module_service(L, mr__module_policy(L), "relay.relays");
-    struct listing l = {L, 0};
+    struct listing l = {L, 0, check_max(L, "relay.relays")};
     struct argument_tags memory;
     struct hook_map tags = mr__argument_tags(L, 1, "relay.relays", "tags", &memory);
 

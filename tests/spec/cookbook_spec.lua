@@ -91,6 +91,22 @@ describe("a policy as people write them", function()
     assert.equal("gave up", t.logs[#t.logs].msg)
   end)
 
+  it("lists as many players as it asks for, the longest there first", function()
+    local t = shipped.chain { name = "list", chunk = [[
+      local relay = require "relay"
+      return { commands = { ids = function(max)
+        local ids = {}
+        for i, s in ipairs(relay.sessions(nil, tonumber(max))) do ids[i] = s.id end
+        return table.concat(ids, " ")
+      end } }]] }
+    local ids = {}
+    for i = 1, 5 do ids[i] = t:join({ ip = "10.0.0.1", udp = false }).session.id end
+    assert.equal(table.concat(ids, " "), (t:call("list", "ids")))
+    assert.equal(ids[1] .. " " .. ids[2], (t:call("list", "ids", 2)))
+    local _, why = t:call("list", "ids", 0)
+    assert.truthy(why:find("relay.sessions: max", 1, true), why)
+  end)
+
   it("raises in load what its source had to say", function()
     local t = testing.new()
     t.files["nets.txt"] = "10.0.0.0/8\n10.0.0.0/33\n"

@@ -70,6 +70,15 @@ describe("lobby", function()
     assert.truthy(table.concat(t.lines[h.session.id], "\n"):find("connect%-relay %d+"))
   end)
 
+  it("finds a room among thousands within its budget", function()
+    local t = shipped.new({ max_connections = 8192, caps_exempt = "10.0.0.0/8" })
+    assert(t:load { policies = { NAMES, { "lobby", length = 8 } } })
+    local first = join(t, { open = "yes" })
+    for _ = 1, 4000 do t:join { ip = "10.0.0.1", udp = false, meta = { open = "yes" } } end
+    assert.is_true(t:connect(join(t), "lobby:any", { mode = "relay" }).ok)
+    assert.truthy(table.concat(t.lines[first.session.id], "\n"):find("connect-relay", 1, true))
+  end)
+
   it("finds a room of the same game only, or of what else must be the same", function()
     local t = chain()
     local chess = join(t, { open = "yes", game = "chess" })

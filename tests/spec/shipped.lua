@@ -8,8 +8,10 @@ shipped.root = os.getenv("MR_SOURCE_DIR") or "."
 shipped.names = { "allowlist", "audit", "bans", "canary", "dynamic", "lobby", "quota", "region", "ticket", "webhook" }
 
 --- A relay for both families of addresses.
-function shipped.new()
-  return testing.new { now = 1700000000, settings = { udp_host = "::" } }
+function shipped.new(settings)
+  settings = settings or {}
+  settings.udp_host = "::"
+  return testing.new { now = 1700000000, settings = settings }
 end
 
 --- The same with a chain of these entries.
