@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <lauxlib.h>
+#include <limits.h>
 #include <lualib.h>
 #include <math.h>
 #include <stdbool.h>
@@ -27,7 +28,10 @@
 enum {
     /* string.rep is the one function that makes a gigabyte of nothing in one call. */
     REP_BYTES_MAX = 1024 * 1024,
-    MOVES_PER_LOOK = 1024, /* at the clock, in table.insert: about 10 us */
+    MOVES_PER_LOOK = 1024,         /* at the clock, in table.insert and kin: about 10 us */
+    TEXT_BYTES_MAX = 1024 * 1024,  /* of upper and kin: 4 to 14 ms */
+    FORMAT_BYTES_MAX = 256 * 1024, /* "%q" takes 30 ms a MiB */
+    CONCAT_BYTES_MAX = 4 * 1024 * 1024,
 };
 
 struct library {
@@ -84,7 +88,7 @@ static const struct {
  * its handler when the stack is unwound already: LuaJIT's own calls it in the middle, and a handler
  * that fails or loops there is called again and again. */
 static const char prelude[] =
-    "local pcall, tostring, select, error, type, sort, time, date, floor, now = ...\n"
+    "local pcall, tostring, select, error, type, sort, time, date, floor, now, tonumber = ...\n"
     "local function counted_pcall(...) return pcall(...) end\n"
     "local function counted_tostring(...) return tostring(...) end\n"
     "local function finish(handler, ok, ...)\n"
@@ -98,12 +102,31 @@ static const char prelude[] =
     "  return sort(t, less)\n"
     "end\n"
     "local function os_time(t) if t == nil then return floor(now()) end return time(t) end\n"
-    "local function os_date(format, t) return date(format, t or floor(now())) end\n"
-    "return counted_pcall, counted_tostring, xpcall, sort_some, os_time, os_date\n";
+    "local function os_date(format, t)\n"
+    "  if type(format) == 'string' and #format > 1000 then\n"
+    "    error('os.date: a format of more than 1000 bytes', 2)\n"
+    "  end\n"
+    "  return date(format, t or floor(now()))\n"
+    "end\n"
+    "local function short_tonumber(...)\n"
+    "  local x = ...\n"
+    "  if type(x) == 'string' and #x > 1000 then return nil end\n"
+    "  return tonumber(...)\n"
+    "end\n"
+    "return counted_pcall, counted_tostring, xpcall, sort_some, os_time, os_date, short_tonumber\n";
 
 static const char template_key, strict_key; /* their addresses are keys of the registry */
 
 /* ---- own functions --------------------------------------------------------------------------- */
+
+/* A whole number that an array may have as index, 0 included; anything else is out of it. */
+static double check_index(lua_State *L, int arg, double preset)
+{
+    double v = luaL_optnumber(L, arg, preset);
+
+    luaL_argcheck(L, v >= -INT_MAX && v <= INT_MAX, arg, "index out of range");
+    return v >= 0 ? floor(v) : 0;
+}
 
 static int on_rep(lua_State *L)
 {
@@ -124,6 +147,110 @@ static int on_rep(lua_State *L)
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, 3, 1);
+    return 1;
+}
+
+/* Calls the function of LuaJIT that is the upvalue with the same arguments, if its texts are no
+ * longer than max bytes together: what it does takes up to 30 ms a MiB. */
+static int call_bounded(lua_State *L, const char *name, size_t max)
+{
+    size_t sum = 0;
+    int n = lua_gettop(L);
+
+    for (int i = 1; i <= n; i++) {
+        sum += lua_type(L, i) == LUA_TSTRING ? lua_objlen(L, i) : 0;
+    }
+    if (sum > max) {
+        return luaL_error(L, "%s: more than %d KiB of text", name, (int)(max / 1024));
+    }
+    mr__state_check_stack(L); /* format calls __tostring */
+    luaL_checkstack(L, 1, name);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, n, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+static int on_lower(lua_State *L)
+{
+    return call_bounded(L, "string.lower", TEXT_BYTES_MAX);
+}
+
+static int on_upper(lua_State *L)
+{
+    return call_bounded(L, "string.upper", TEXT_BYTES_MAX);
+}
+
+static int on_reverse(lua_State *L)
+{
+    return call_bounded(L, "string.reverse", TEXT_BYTES_MAX);
+}
+
+static int on_format(lua_State *L)
+{
+    return call_bounded(L, "string.format", FORMAT_BYTES_MAX);
+}
+
+/* LuaJIT's goes through all items, in C that nothing interrupts; an empty one adds no memory that
+ * would stop it. */
+static int on_concat(lua_State *L)
+{
+    size_t n_sep, first, last, sum = 0;
+    const char *sep;
+    luaL_Buffer b;
+
+    luaL_checktype(L, 1, LUA_TTABLE);
+    sep = luaL_optlstring(L, 2, "", &n_sep);
+    first = (size_t)check_index(L, 3, 1);
+    last = (size_t)check_index(L, 4, (double)lua_objlen(L, 1));
+    lua_settop(L, 2);
+    luaL_buffinit(L, &b);
+    for (size_t i = first; i <= last && last != 0; i++) {
+        size_t len;
+
+        if (i % MOVES_PER_LOOK == 0) {
+            mr__state_charge(L);
+        }
+        lua_rawgeti(L, 1, (int)i);
+        if (!lua_isstring(L, -1)) {
+            return luaL_error(L, "invalid value (%s) at index %d in table for 'concat'",
+                              luaL_typename(L, -1), (int)i);
+        }
+        lua_tolstring(L, -1, &len);
+        sum += len + n_sep;
+        if (sum > CONCAT_BYTES_MAX) {
+            return luaL_error(L, "table.concat: the result would be longer than 4 MiB");
+        }
+        luaL_addvalue(&b);
+        if (i < last) {
+            luaL_addlstring(&b, sep, n_sep);
+        }
+    }
+    luaL_pushresult(&b);
+    return 1;
+}
+
+static int on_remove(lua_State *L)
+{
+    size_t n, at;
+
+    luaL_checktype(L, 1, LUA_TTABLE);
+    n = lua_objlen(L, 1);
+    at = lua_isnoneornil(L, 2) ? n : (size_t)check_index(L, 2, 0);
+    lua_settop(L, 1);
+    if (n == 0 || at < 1 || at > n) {
+        return 0;
+    }
+    lua_rawgeti(L, 1, (int)at);
+    for (size_t i = at; i < n; i++) {
+        if (i % MOVES_PER_LOOK == 0) {
+            mr__state_charge(L);
+        }
+        lua_rawgeti(L, 1, (int)i + 1);
+        lua_rawseti(L, 1, (int)i);
+    }
+    lua_pushnil(L);
+    lua_rawseti(L, 1, (int)n);
     return 1;
 }
 
@@ -276,6 +403,14 @@ static void set_template(lua_State *L, const char *lib, const char *function)
     lua_pop(L, 1);
 }
 
+/* Puts a function of ours in the place of LuaJIT's, which is its upvalue. */
+static void wrap_in_c(lua_State *L, const char *lib, const char *function, lua_CFunction ours)
+{
+    get_template(L, lib, function);
+    lua_pushcclosure(L, ours, 1);
+    set_template(L, lib, function);
+}
+
 /* stack: 1 template */
 static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
 {
@@ -293,7 +428,9 @@ static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
     get_template(L, "math", "floor");
     lua_pushlightuserdata(L, (void *)(uintptr_t)opts);
     lua_pushcclosure(L, on_now, 1);
-    lua_call(L, 10, 6);
+    get_template(L, "", "tonumber");
+    lua_call(L, 11, 7);
+    set_template(L, "", "tonumber");
     set_template(L, "os", "date");
     set_template(L, "os", "time");
     set_template(L, "table", "sort");
@@ -301,12 +438,14 @@ static void wrap_functions(lua_State *L, const struct sandbox_options *opts)
     set_template(L, "", "tostring");
     set_template(L, "", "pcall");
 
-    get_template(L, "string", "rep");
-    lua_pushcclosure(L, on_rep, 1);
-    set_template(L, "string", "rep");
-
-    lua_pushcfunction(L, on_insert);
-    set_template(L, "table", "insert");
+    wrap_in_c(L, "string", "rep", on_rep);
+    wrap_in_c(L, "string", "lower", on_lower);
+    wrap_in_c(L, "string", "upper", on_upper);
+    wrap_in_c(L, "string", "reverse", on_reverse);
+    wrap_in_c(L, "string", "format", on_format);
+    wrap_in_c(L, "table", "insert", on_insert);
+    wrap_in_c(L, "table", "concat", on_concat);
+    wrap_in_c(L, "table", "remove", on_remove);
 
     get_template(L, "math", "randomseed");
     lua_pushnumber(L, (double)(opts->seed >> 11)); /* 53 bits, what a number holds */

@@ -32,6 +32,10 @@ enum {
      * another, which are 512 KiB, took it 90 ms. */
     C_STACK_BYTES = 256 * 1024,
     SMALL_BYTES = 2 << 20,
+    /* Of one string or table that a script makes: an instruction on it is done in some milliseconds
+     * then. An array of 2^19 values and a table of 2^17 keys fit. What C gives to a script that
+     * waited may be larger (relay.read). */
+    SINGLE_BYTES_MAX = (4 << 20) + 4096,
     /* What going on costs at least, so that one that waits for nothing over and over comes to an
      * end too. */
     LEG_NS = 5000,
@@ -58,6 +62,13 @@ static void *count_alloc(void *user, void *p, size_t old_n, size_t n)
     struct script_state *st = user;
     void *q;
 
+    if (st->fail_after > 0 && n > old_n && --st->fail_after == 0) {
+        return NULL;
+    }
+    if (n > SINGLE_BYTES_MAX && n > old_n && st->is_in_script) {
+        st->was_too_large = true;
+        return NULL;
+    }
     if (n > old_n && (n - old_n > st->cap_bytes || st->used_bytes > st->cap_bytes - (n - old_n))) {
         st->was_refused = true;
         return NULL;
@@ -370,6 +381,11 @@ static void say_value(lua_State *L, struct script_failure *failure)
 
 static void say_memory(const struct script_state *st, struct script_failure *failure)
 {
+    if (st->was_too_large) {
+        snprintf(failure->text, sizeof failure->text,
+                 "not enough memory: one string or table may take %d MiB", SINGLE_BYTES_MAX >> 20);
+        return;
+    }
     snprintf(failure->text, sizeof failure->text,
              "not enough memory: the scripts may use %zu KiB (script_memory)",
              st->cap_bytes / 1024);
@@ -393,6 +409,7 @@ int mr__state_enter(struct script_state *st, lua_CFunction fn, void *user,
     int rc;
 
     failure->text[0] = failure->traceback[0] = '\0';
+    st->was_too_large = false;
     make_room(st);
     set_pace(st);
     if (is_outermost) {
@@ -454,7 +471,13 @@ int mr__state_go(lua_State *L, lua_State *co, int nargs, struct script_used *use
                  struct script_failure *failure)
 {
     struct script_state *st = mr__state_of(L);
-    int rc = lua_resume(co, nargs);
+    bool was_in_script = st->is_in_script;
+    int rc;
+
+    st->is_in_script = true;
+    st->was_too_large = false;
+    rc = lua_resume(co, nargs);
+    st->is_in_script = was_in_script;
 
     used->cpu_ns = st->budget.cpu_ns - st->budget.left_ns + gone_ns(&st->budget);
     used->credited_ns = st->budget.credited_ns;

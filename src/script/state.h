@@ -25,6 +25,7 @@ struct script_state {
     size_t used_bytes, cap_bytes;
     size_t collected_bytes; /* what was in use after the last full collection */
     bool was_refused;       /* an allocation, since then */
+    long fail_after;        /* tests: the n-th allocation from now fails; 0: none */
     size_t outside_bytes;   /* memory of C that userdata own */
 
     /* The call that is running; saved and restored around an inner one. */
@@ -40,6 +41,8 @@ struct script_state {
 
     const char *stack_base; /* of C, where the state was entered; NULL: it is not */
     bool is_hurried;        /* the next instruction looks at the clock */
+    bool is_in_script;      /* what is allocated is the script's doing */
+    bool was_too_large;     /* a single thing that it wanted, in this call */
 
     struct run *running; /* what runs in it now (run.h); NULL: nothing that may wait */
 };

@@ -54,8 +54,33 @@ static const struct {
     {"return ('x'):rep(1e6):find('[' .. ('y'):rep(1e6) .. ']')", "took more than 10 ms"},
     {"return ('x'):rep(1e4):match(('(x'):rep(40))", "too many captures"},
     {"return ('x'):rep(1e4):match(('x?'):rep(300))", "pattern too complex"},
-    {"local s = ('x'):rep(1e6) s = s .. s .. s .. s while true do local _ = s:upper() end",
+    {"local s = ('x'):rep(1e6) while true do local _ = s:upper() end", "took more than 10 ms"},
+    {"local s = ('x'):rep(1e6) s = s .. s return s:upper()", "string.upper: more than 1024 KiB"},
+    {"local s = ('x'):rep(1e6) s = s .. s return s:lower()", "string.lower: more than 1024 KiB"},
+    {"local s = ('x'):rep(1e6) s = s .. s return s:reverse()", "string.reverse: more than"},
+    {"return ('%q'):format(('x'):rep(3e5))", "string.format: more than 256 KiB"},
+    {"return ('%s%s'):format(('x'):rep(2e5), ('y'):rep(2e5))", "string.format: more than 256 KiB"},
+    {"return (('%d'):rep(2e5)):format(1)", "string.format: more than 256 KiB"},
+    {"return ('%s'):format(setmetatable({}, { __tostring = string.format }))", "bad argument"},
+    {"local s = ('x'):rep(1e6) return s .. s .. s .. s .. s",
+     "not enough memory: one string or table may take 4 MiB"},
+    {"local s = ('x'):rep(1e6) while true do s = s .. s end", "one string or table may take 4 MiB"},
+    {"local t = {} for i = 1, 1e9 do t[i] = i end",
+     "one string or table may take 4 MiB|took more than 10 ms"},
+    {"local t = {} for i = 1, 3e5 do t[i] = '' end while true do local _ = table.concat(t) end",
      "took more than 10 ms"},
+    {"local t = {} for i = 1, 5000 do t[i] = ('x'):rep(1e4) end return table.concat(t)",
+     "the result would be longer than 4 MiB"},
+    {"local t = {} for i = 1, 100 do t[i] = '' end return table.concat(t, ('x'):rep(1e6))",
+     "the result would be longer than 4 MiB"},
+    {"return table.concat({}, '', 1, 2^31)", "index out of range"},
+    {"return table.concat({}, '', 1, 2^31 - 1)", "invalid value (nil) at index 1"},
+    {"return table.concat({ {} })", "invalid value (table) at index 1"},
+    {"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.remove(t, 1) t[1e5] = 1 end",
+     "took more than 10 ms"},
+    {"table.remove({ 1 }, 0/0)", "index out of range"},
+    {"error(tostring(tonumber(('f'):rep(1e6), 16)))", "p.lua:2: nil"},
+    {"os.date(('%c'):rep(1e5))", "os.date: a format of more than 1000 bytes"},
     {"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
      "took more than 10 ms"},
     {"table.insert({}, -2^31, 1)", "bad argument #2 to 'insert' (position out of bounds)"},
@@ -324,6 +349,16 @@ TEST(functions_that_are_there_do_what_lua_says)
             "table.insert(l, 3, 'c') same(table.concat(l), 'abcd')\n"
             "local t = { 3, 1, 2 } table.sort(t) same(table.concat(t), '123')\n"
             "table.sort(t, function(x, y) return x > y end) same(table.concat(t), '321')\n"
+            "same(table.concat({ 1, 2.5, 'x' }, ', '), '1, 2.5, x') same(table.concat({}), '')\n"
+            "same(table.concat({ 'a', 'b', 'c', 'd' }, '-', 2, 3), 'b-c')\n"
+            "same(table.concat({ 'a', 'b' }, '-', 2, 1), '')\n"
+            "l = { 'a', 'b', 'c', 'd' } same(table.remove(l), 'd') same(table.remove(l, 1), 'a')\n"
+            "same(table.remove(l, 7), nil) same(table.remove(l, 0), nil)\n"
+            "same(table.concat(l), 'bc') same(table.remove({}), nil)\n"
+            "same(('aB'):upper() .. ('aB'):lower() .. ('aB'):reverse(), 'ABabBa')\n"
+            "same(('%d %s %q'):format(5, 'x', 'y'), '5 x \"y\"')\n"
+            "same(tonumber('0x10'), 16) same(tonumber('z', 36), 35) same(tonumber('x'), nil)\n"
+            "same(select('#', tonumber('12')), 1) same(pcall(tonumber), false)\n"
             "for _, level in ipairs { 'debug', 'info', 'warn', 'error' } do\n"
             "  relay.log[level]('said at ' .. level, { b = true, a = 1.5, c = 'x\\ny', n = 7 }) "
             "end\n"
