@@ -131,6 +131,47 @@ describe("a hostile policy", function()
     end)
   end
 
+  it("finds nothing by which it could reach the daemon or another policy", function()
+    local refused = {
+      ["'ffi'"] = "local ffi = require 'ffi' return {}",
+      ["debug"] = "debug.sethook() return {}",
+      ["getfenv"] = "getfenv(0).x = 1 return {}",
+      ["setfenv"] = "setfenv(1, {}) return {}",
+      ["loadstring"] = "loadstring('x')() return {}",
+      ["newproxy"] = "newproxy(true) return {}",
+      ["io"] = "io.open('/etc/passwd') return {}",
+      ["execute"] = "os.execute('true') return {}",
+      ["jit"] = "jit.on() return {}",
+      ["dump"] = "string.dump(function() end) return {}",
+      ["wrong mode"] = "\27LJ\2\0",
+    }
+    for word, text in pairs(refused) do
+      local result = daemon.run({ "check", "moonrelay.lua" }, { files = { ["bad.lua"] = text,
+        ["moonrelay.lua"] = "return { policies = { './bad.lua' } }" } })
+      assert.equal(2, result.code)
+      assert.truthy(result.stderr:find(word, 1, true) and result.stderr:find("bad.lua", 1, true), result.stderr)
+    end
+  end)
+
+  it("poisons its own copies only", function()
+    daemon.with({ control_pair = false, files = {
+      ["poison.lua"] = [[
+        for _, library in ipairs { string, table, math, coroutine, os, bit } do
+          for name in pairs(library) do library[name] = function() error("poisoned") end end
+        end
+        pcall(function() getmetatable("").__index = {} end)
+        pairs, ipairs, type, pcall = nil
+        return { register = function(ev) ev.meta.user, ev.tags.user = "poison", "poison" end }]],
+      ["good.lua"] = [[return { register = function(ev)
+        local words = {}
+        for word in ("a b"):gmatch("%a") do table.insert(words, word:upper()) end
+        assert(pcall(math.floor, 1.5) and type(ev) == "table" and bit.band(3, 1) == 1)
+        return { tags = { user = ev.meta.user }, oid = table.concat(words) .. ev.meta.user .. tostring(ev.tags.user) }
+      end }]] }, config = [[return { policies = { "./poison.lua", "./good.lua" } }]] }, function(other)
+      assert.equal("ABalicenil", player.join(other, { words = "user=alice", udp = false }).oid)
+    end)
+  end)
+
   it("is named in the log with its hook and its line", function()
     for hook, case in pairs(CASES) do
       local from, found = #server:stdout(), nil
