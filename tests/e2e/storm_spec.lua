@@ -6,9 +6,11 @@
 -- What is held here, and by which test:
 --   shared ports, dynamic relays, exhaustion, life        a_storm_of_players_leaves_nothing_behind
 --   slots, refusals, relays that end by policy            a_storm_against_policies_gives_every_slot_back
+--   hooks that wait, kicks, blocks, timers, reloads       a_storm_of_reloads_and_waits_gives_every_slot_back
 --   pairing = open                                        a_storm_with_open_pairing_leaves_nothing_behind
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
+local control = require "control"
 local daemon = require "daemon"
 local loop = require "loop"
 local tcp = require "tcp"
@@ -45,7 +47,7 @@ describe("a storm", function()
         assert(value:find("^127%.%d+%.%d+%.%d+:%d+$"), line)
       elseif word ~= "echo" then
         assert(word == "error" and value:find("^[a-z-]+:[a-z0-9-]+:?[a-z0-9._/:-]*$")
-          or word == "limit" and value:find("^[a-z-]+$"), line)
+          or (word == "limit" or word == "notice") and value:find("^[a-z-]+$"), line)
       end
     end
   end
@@ -95,8 +97,9 @@ describe("a storm", function()
     function(self) self.tcp:send(pick { "echo", "\n", "nonsense\n", "connect\n", "connect-relay x y z\n" }) end,
   }
 
-  -- Runs the storm and checks the sums of every page on the way.
-  local function run(server)
+  -- Runs the storm and checks the sums of every page on the way. Another storm may be done at each step, and be
+  -- over at the end.
+  local function run(server, step_of_another, end_of_another)
     local seed = tonumber(os.getenv "E2E_SEED") or os.time()
     math.randomseed(seed)
     local all, all_oids, sent, is_relay_port = {}, {}, { n = 0 }, {}
@@ -109,7 +112,14 @@ describe("a storm", function()
     local ok, err = pcall(function()
       for step = 1, STEPS do
         local actor = pick(all)
+        if actor.tcp.ended then -- it was kicked or blocked
+          actor:listen()
+          actor.tcp:close()
+          loop.keep(actor.tcp)
+          actor:enter()
+        end
         pick(ACTIONS)(actor)
+        if step_of_another then step_of_another(step) end
         if step % 7 == 0 then loop.turn() end
         for _, one in ipairs(all) do
           one:listen()
@@ -125,6 +135,7 @@ describe("a storm", function()
           assert.is_true(page:value("noray_active_hosts") == page:sum("moonrelay_sessions"))
         end
       end
+      if end_of_another then end_of_another() end
       for _, actor in ipairs(all) do
         actor.tcp:close()
         actor.udp:close()
@@ -143,6 +154,25 @@ describe("a storm", function()
       assert.is_true(page:value("moonrelay_packets_total", { direction = "out" }) > 0)
     end)
     if not ok then error("E2E_SEED=" .. seed .. ": " .. tostring(type(err) == "table" and err.message or err), 0) end
+  end
+
+  -- Every slot is free again: as many as its maximum come in, one more does not.
+  local function check_slots(server)
+    local clients, taken = {}, 0
+    for i = 1, 20 do
+      clients[i] = assert(tcp.connect(server.command.ip, server.command.port))
+      local line
+      repeat
+        clients[i]:send "register-host who=a\n"
+        line = clients[i]:line()
+      until line ~= "error register-host:rejected:unlucky"
+      if line:find("^set%-oid ") then
+        taken = taken + 1
+      else
+        assert.equal("error register-host:full:who/a", line)
+      end
+    end
+    assert.equal(15, taken)
   end
 
   it("a_storm_of_players_leaves_nothing_behind", function()
@@ -180,22 +210,81 @@ describe("a storm", function()
         }]] },
       config = [[return { policies = { "./door.lua", "dynamic" } }]] }, function(server)
       run(server)
-      -- Every slot is free again: as many as its maximum come in, one more does not.
-      local clients, taken = {}, 0
-      for i = 1, 20 do
-        clients[i] = assert(tcp.connect(server.command.ip, server.command.port))
-        local line
-        repeat
-          clients[i]:send "register-host who=a\n"
-          line = clients[i]:line()
-        until line ~= "error register-host:rejected:unlucky"
-        if line:find("^set%-oid ") then
-          taken = taken + 1
-        else
-          assert.equal("error register-host:full:who/a", line)
-        end
+      check_slots(server)
+    end)
+  end)
+
+  -- Every hook waits, timers kick, close, block and unblock, and each generation ends in the middle of it.
+  local MISCHIEF = [[
+    local relay = require "relay"
+    local n, is_calm = 0, %s
+    local function think()
+      n = n + 1
+      if n %% 3 > 0 then relay.sleep(math.random() * 0.02) end
+      if n %% 5 == 0 then relay.await(function(done) relay.after(math.random() * 0.02, done) end) end
+      if n %% 97 == 0 and not is_calm then relay.sleep(1) end
+    end
+    local function pick(list) return list[math.random(math.max(1, #list))] end
+    local function mischief()
+      local session, peer = pick(relay.sessions()), pick(relay.relays())
+      if session then relay.notify(session, "hello") end
+      if session and math.random(4) == 1 then relay.kick(session, "unlucky") end
+      if peer and math.random(4) == 1 then relay.close(peer, "unlucky") end
+      if peer and math.random(16) == 1 then relay.block(peer.addr.text, 0.1, "unlucky") end
+      if math.random(16) == 1 then relay.block("127.70.0." .. math.random(8), 0.05, "unlucky") end
+      if math.random(16) == 1 then relay.block({ who = "b" }, 0.05, "unlucky") end
+      for _, block in ipairs(relay.blocks()) do
+        if math.random(4) == 1 then relay.unblock(block.what) end
       end
-      assert.equal(15, taken)
+      think()
+    end
+    return {
+      load = function()
+        if math.random(2) == 1 then relay.sleep(0.01) end
+        if not is_calm then relay.every(0.02, mischief) end
+        relay.blocklist(relay.cidr { "192.0.2.0/24" }, "listed")
+      end,
+      register = function(ev)
+        think()
+        if n %% 11 == 0 then return false, "unlucky" end
+        return { slots = { ["who/" .. (ev.meta.who or "nobody")] = 15 }, tags = { who = ev.meta.who } }
+      end,
+      connect = function() think() end,
+      create = function(ev)
+        think()
+        if n %% 13 == 0 then return false, "unlucky" end
+        return { slots = { ["ip/" .. ev.addr.ip] = 3 }, max_bytes = 20000, ttl = 2, hold = { packets = 4 } }
+      end,
+      drop = function()
+        think()
+        if n %% 5 == 0 then return false, "unlucky", { mute = 1 } end
+        if n %% 3 == 0 then return { idle = 0.5, hold = { packets = 2, ms = 50 } } end
+      end,
+      connected = think, created = think, destroyed = think, left = think,
+    }]]
+
+  it("a_storm_of_reloads_and_waits_gives_every_slot_back", function()
+    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", control = "control.sock" },
+      control_pair = false, files = { ["door.lua"] = MISCHIEF:format("false") }, allow_log = { "hook failed" },
+      config = [[return { policies = { "./door.lua", "dynamic" } }]] }, function(server)
+      local line, reloads = control.connect(server), 0
+      run(server, function(step)
+        if step % 20 == 0 and (reloads == 0 or line:take()) then
+          reloads = reloads + 1
+          line:send("POST", "/v1/reload")
+        end
+      end, function()
+        loop.wait(function() return line:take() end, "the last reload")
+        local file = assert(io.open(server.dir .. "/door.lua", "wb"))
+        file:write(MISCHIEF:format("true"))
+        file:close()
+        line:reload()
+      end)
+      assert.is_true(reloads > 20, reloads .. " reloads")
+      assert.equal(reloads + 1, server:metric("moonrelay_reloads_total", { result = "ok" }))
+      server:await_metric("moonrelay_blocks", {}, 1) -- the listed net
+      check_slots(server)
+      line:close()
     end)
   end)
 end)
