@@ -224,6 +224,23 @@ describe("the web", function()
     assert.equal("policy-error", never.reason) -- the hook's own 2 s are over first
   end)
 
+  it("may play while it is asked, but not let time pass", function()
+    local t = bench(asker)
+    local extra
+    t.http = function(request)
+      if request.url == "https://play/" then extra = t:join { meta = { url = "https://b/" } } end
+      if request.url == "https://wait/" then t:advance(1) end
+      return { status = 200 }
+    end
+    local h = t:join { meta = { url = "https://play/" } }
+    t:advance(0)
+    assert.is_true(h.ok and extra.ok)
+    t:join { meta = { url = "https://wait/" } }
+    assert.error_matches(function() t:advance(0) end, "time cannot pass while t.http is asked")
+    t.http = {}
+    t:advance(0)
+  end)
+
   it("is asked 32 things at once, as by a daemon", function()
     local t = bench(asker)
     t.http = function() return { status = 204 } end
