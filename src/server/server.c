@@ -384,6 +384,8 @@ static int open_control_socket(struct mr_server *s, struct mr_server_error *err)
                               .endpoints = s->endpoints,
                               .started_at = mr__control_wall_s(s->control)};
     if (is_asked_for == -ENOENT) {
+        MR_LOG(&s->log, MR_LOG_INFO, "start", "no control socket",
+               LOG_STR("why", *s->settings->control ? "XDG_RUNTIME_DIR is not set" : "as asked"));
         return 0;
     }
     rc = is_asked_for < 0 ? is_asked_for : mr__control_open_api(s->control, path, &deeds);

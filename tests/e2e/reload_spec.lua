@@ -10,6 +10,7 @@
 --   rollback                                              rollback_brings_back_policies_and_settings
 --   requests wait for each other                          reloads_at_once_come_one_after_the_other
 --   --watch                                               a_changed_file_is_put_in_use_by_watching
+--   a stalled control thread is logged and counted        a_policy_that_keeps_the_control_thread_is_told
 --   metrics                                               figures_tell_how_reloads_went
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
@@ -178,6 +179,17 @@ describe("a reload", function()
       write(server, "other.lua", refusing("third"))
       write(server, "moonrelay.lua", 'return { policies = { "./other.lua" } }')
       loop.wait(function() return answer(server) == "error register-host:rejected:third" end, "the new config")
+    end)
+  end)
+
+  it("a_policy_that_keeps_the_control_thread_is_told", function()
+    local busy = "return { load = function() local n = relay.now() + 1.5; while relay.now() < n do end end }"
+    with({ config = config 'script_load_cpu = "5s"' }, function(server)
+      server:await_metric("moonrelay_control_stalls_total", {}, 0)
+      write(server, "mine.lua", 'local relay = require "relay"\n' .. busy)
+      assert.equal(200, post(server, "/v1/reload").status)
+      server:await_metric_at_least("moonrelay_control_stalls_total", {}, 1)
+      server:await_log_match("the control thread goes on after a stall seconds=%d")
     end)
   end)
 
