@@ -131,6 +131,26 @@ describe("a hostile policy", function()
     end)
   end
 
+  it("is named in the log with its hook and its line", function()
+    for hook, case in pairs(CASES) do
+      local from, found = #server:stdout(), nil
+      -- The log takes one a second of each policy once it has had ten.
+      for _ = 1, 20 do
+        case("raise")
+        found = loop.try(function()
+          for line in server:stdout():sub(from + 1):gmatch("[^\n]+") do
+            if line:find("hostile.lua:" .. RAISE_LINE, 1, true) and line:find("on purpose", 1, true)
+              and line:find("hook=" .. hook, 1, true) and line:find("policy=hostile", 1, true) then return true end
+          end
+        end, 1.2)
+        if found then break end
+      end
+      assert.is_true(found, "no error of " .. hook .. "\n" .. server:stdout():sub(from + 1))
+    end
+  end)
+end)
+
+describe("a hostile file", function()
   it("finds nothing by which it could reach the daemon or another policy", function()
     local refused = {
       ["'ffi'"] = "local ffi = require 'ffi' return {}",
@@ -170,23 +190,5 @@ describe("a hostile policy", function()
       end }]] }, config = [[return { policies = { "./poison.lua", "./good.lua" } }]] }, function(other)
       assert.equal("ABalicenil", player.join(other, { words = "user=alice", udp = false }).oid)
     end)
-  end)
-
-  it("is named in the log with its hook and its line", function()
-    for hook, case in pairs(CASES) do
-      local from, found = #server:stdout(), nil
-      -- The log takes one a second of each policy once it has had ten.
-      for _ = 1, 20 do
-        case("raise")
-        found = loop.try(function()
-          for line in server:stdout():sub(from + 1):gmatch("[^\n]+") do
-            if line:find("hostile.lua:" .. RAISE_LINE, 1, true) and line:find("on purpose", 1, true)
-              and line:find("hook=" .. hook, 1, true) and line:find("policy=hostile", 1, true) then return true end
-          end
-        end, 1.2)
-        if found then break end
-      end
-      assert.is_true(found, "no error of " .. hook .. "\n" .. server:stdout():sub(from + 1))
-    end
   end)
 end)
