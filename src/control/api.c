@@ -60,24 +60,24 @@ static void on_timer(uv_timer_t *timer);
 
 /* ---- answers ----------------------------------------------------------------------------- */
 
-void mr__api_answer(struct api_later *x, unsigned status, json_t *body)
+void mr__api_answer(struct api_later *later, unsigned status, json_t *body)
 {
     static const char short_of_memory[] = "{\"error\": \"out of memory\", \"code\": \"no-memory\"}";
 
-    x->answer = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    later->answer = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(body);
-    x->status = x->answer ? status : MHD_HTTP_SERVICE_UNAVAILABLE;
-    if (!x->answer) {
-        x->answer = strdup(short_of_memory); /* when this fails the connection ends */
+    later->status = later->answer ? status : MHD_HTTP_SERVICE_UNAVAILABLE;
+    if (!later->answer) {
+        later->answer = strdup(short_of_memory); /* when this fails the connection ends */
     }
-    if (x->is_suspended) {
-        x->is_suspended = false;
-        MHD_resume_connection(x->to);
-        uv_timer_start(&x->api->timer, on_timer, 0, 0);
+    if (later->is_suspended) {
+        later->is_suspended = false;
+        MHD_resume_connection(later->to);
+        uv_timer_start(&later->api->timer, on_timer, 0, 0);
     }
 }
 
-void mr__api_refuse(struct api_later *x, unsigned status, const char *code, const char *text)
+void mr__api_refuse(struct api_later *later, unsigned status, const char *code, const char *text)
 {
     json_t *body = json_object();
 
@@ -85,7 +85,7 @@ void mr__api_refuse(struct api_later *x, unsigned status, const char *code, cons
         json_object_set_new(body, "error", mr__view_text((struct str){text, strlen(text)}));
         json_object_set_new(body, "code", json_string(code));
     }
-    mr__api_answer(x, status, body);
+    mr__api_answer(later, status, body);
 }
 
 static enum MHD_Result respond(struct api_later *x)
