@@ -2,9 +2,9 @@
 /*
  * The data plane's copy of the blocked nets: the union of blocks by hand and of all lists,
  * as few ranges as possible. Control thread. It is made anew after a change, when the turn
- * is over; a large one not more often than every 50 ms, or a policy that blocks one address
- * after the other beside a list of a million nets would have the loop for itself. Until it is
- * there knocks are refused by blocks.c. Start reading at mr__mirror_run().
+ * is over; a large one not more often than every 50 ms for each 100,000 ranges, or a policy that
+ * blocks one address after the other beside a list of a million nets would have the loop for
+ * itself. Until it is there knocks are refused by blocks.c. Start reading at mr__mirror_run().
  */
 #include "service/blocks.h"
 #include "service/state.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGE_RANGES = 10000, LARGE_PERIOD_MS = 50 };
+enum { LARGE_RANGES = 10000, PERIOD_RANGES = 100000, PERIOD_MS = 50 };
 
 struct span {
     mr__wide first, last;
@@ -203,10 +203,11 @@ static int build(struct service *s)
 
 static uint64_t due_at(const struct service *s)
 {
-    bool is_large = s->blocks.mirrored + s->blocks.n_by_hand + s->blocks.n_listed > LARGE_RANGES;
+    size_t n = s->blocks.mirrored + s->blocks.n_by_hand + s->blocks.n_listed;
+    uint64_t period_ms = PERIOD_MS * (1 + (uint64_t)n / PERIOD_RANGES);
 
-    return is_large || s->blocks.is_mirror_failing
-               ? s->blocks.mirrored_ns + (uint64_t)LARGE_PERIOD_MS * 1000000
+    return n > LARGE_RANGES || s->blocks.is_mirror_failing
+               ? s->blocks.mirrored_ns + period_ms * 1000000
                : s->now_ns;
 }
 

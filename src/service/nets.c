@@ -6,34 +6,14 @@
 #include "service/nets.h"
 
 #include "base/alloc.h"
+#include "service/cidr.h"
 
 #include <errno.h>
 #include <string.h>
 
 bool mr__net_parse(struct net *out, const char *text, size_t n)
 {
-    const char *slash = n > 0 ? memchr(text, '/', n) : NULL;
-    size_t ip_n = slash ? (size_t)(slash - text) : n;
-    unsigned bits = 0;
-
-    if (n == 0 || mr_addr_parse_ip(&out->base, text, ip_n, NULL) != MR_ADDR_OK) {
-        return false;
-    }
-    unsigned most = out->base.family == 4 ? 32 : 128;
-    if (!slash) {
-        out->bits = most;
-        return true;
-    }
-    size_t digits = n - ip_n - 1;
-    for (size_t i = 0; i < digits; i++) {
-        char c = slash[1 + i];
-        if (c < '0' || c > '9' || digits > 3) {
-            return false;
-        }
-        bits = bits * 10 + (unsigned)(c - '0');
-    }
-    out->bits = bits;
-    return digits > 0 && bits <= most;
+    return mr__cidr_net((struct str){text, n}, &out->base, &out->bits);
 }
 
 static bool is_space(char c)
