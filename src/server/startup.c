@@ -27,8 +27,8 @@ int mr__startup_fail(struct mr_server_error *err, enum mr_server_exit code, int 
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     for (char *at = err->text; *at; at++) {
-        if (*at == '\n' || *at == '\r') {
-            *at = ' ';
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) {
+            *at = ' '; /* one line, and nothing that a terminal would obey */
         }
     }
     return rc;

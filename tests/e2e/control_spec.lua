@@ -122,22 +122,43 @@ describe("the control socket", function()
     end)
   end)
 
+  -- Everything that a list has, page by page: each match of the pattern, and how many pages.
+  local function turn_pages(server, list, limit, pattern)
+    local path = "/v1/" .. list .. "?limit=" .. limit
+    local seen, pages, next_path = {}, 0, path
+    repeat
+      local body = ask(server, "GET", next_path).body
+      local n = 0
+      for item in body:gmatch(pattern) do
+        seen[#seen + 1], n = item, n + 1
+      end
+      assert.is_true(n <= limit)
+      local after = body:match('"next":"([^"]+)"')
+      next_path = after and path .. "&after=" .. after
+      pages = pages + 1
+    until not next_path
+    return seen, pages
+  end
+
   it("long_lists_come_in_pages", function()
     with({}, function(server)
-      local clients = {}
-      for i = 1, 7 do clients[i] = register(server) end
-      local seen, path, pages = 0, "/v1/sessions?limit=3", 0
-      repeat
-        local body = ask(server, "GET", path).body
-        for oid in body:gmatch('"oid":"([^"]+)"') do
-          seen = seen + 1
-          assert.equal(clients[seen].oid, oid)
-        end
-        local after = body:match('"next":"(%d+)"')
-        path = after and "/v1/sessions?limit=3&after=" .. after
-        pages = pages + 1
-      until not path
-      assert.equal(7, seen)
+      local oids, expected = {}, {}
+      for i = 1, 7 do oids[i] = register(server).oid end
+      local seen, pages = turn_pages(server, "sessions", 3, '"oid":"([^"]+)"')
+      assert.same(oids, seen)
+      assert.equal(3, pages)
+      for _ = 1, 3 do player.exchange(player.pair(server)) end
+      for id in ask(server, "GET", "/v1/relays").body:gmatch('"id":"([^"]+)"') do expected[#expected + 1] = id end
+      assert.equal(6, #expected)
+      seen, pages = turn_pages(server, "relays", 1, '"id":"([^"]+)"') -- two are made in the same moment
+      assert.same(expected, seen)
+      assert.equal(6, pages)
+      for i = 1, 5 do
+        assert.equal(200, ask(server, "POST", "/v1/block", '{"what": "192.0.2.' .. i .. '", "seconds": 60}').status)
+      end
+      seen, pages = turn_pages(server, "blocks", 2, '"what":"([^"]+)"')
+      table.sort(seen)
+      assert.same({ "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5" }, seen)
       assert.equal(3, pages)
     end)
   end)

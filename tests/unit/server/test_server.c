@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <uv.h>
 
 static void nothing(uv_work_t *work)
@@ -186,6 +187,28 @@ TEST(a_stop_ends_it_with_a_player_connected)
     CHECK_EQ(mr_server_step(h.server), 0);
     CHECK_EQ(mr_server_run(h.server), 0);
     close(fd);
+    end(&h);
+}
+
+/* The daemon ends by _exit() and takes nothing apart. */
+TEST(the_control_sockets_file_is_gone_when_it_has_stopped)
+{
+    char dir[] = "/tmp/moonrelay-control-XXXXXX", set[128], path[96];
+    const char *sets[1] = {set};
+    struct stat st;
+    struct host h;
+
+    REQUIRE(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/socket", dir);
+    snprintf(set, sizeof set, "control=%s", path);
+    start(&h, sets, 1);
+    CHECK_STR(h.err.text, "");
+    REQUIRE_EQ(h.rc, 0);
+    CHECK_EQ(lstat(path, &st), 0);
+    mr_server_stop(h.server);
+    CHECK_EQ(mr_server_run(h.server), 0);
+    CHECK_EQ(lstat(path, &st), -1);
+    CHECK_EQ(rmdir(dir), 0);
     end(&h);
 }
 
@@ -485,6 +508,7 @@ TEST(a_check_opens_nothing)
 TEST_MAIN(TEST_CASE(a_host_that_steps_it_serves_players),
           TEST_CASE(it_is_ready_when_it_was_created_and_says_so_over_http),
           TEST_CASE(a_stop_ends_it_with_a_player_connected),
+          TEST_CASE(the_control_sockets_file_is_gone_when_it_has_stopped),
           TEST_CASE(another_thread_may_stop_it_while_it_runs),
           TEST_CASE(two_servers_live_in_one_program),
           TEST_CASE(a_wrong_setting_is_named_with_its_value_and_nothing_is_left),
