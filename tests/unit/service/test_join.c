@@ -423,6 +423,26 @@ TEST(the_create_hook_is_asked_for_each_relay_that_is_missing)
     world_close(w);
 }
 
+TEST(a_connect_through_the_relay_asks_the_create_hook_and_a_direct_one_does_not)
+{
+    open_pair(NULL);
+    world_answer(w, MR_HOOK_CREATE, MR_HOOK_NO_OPINION);
+    say(&client, "connect", host.oid);
+    CHECK_EQ(w->canned[MR_HOOK_CREATE].asked, 0);
+    world_close(w);
+    open_pair((const char *[]){"connect=relay", NULL});
+    world_refuse(w, MR_HOOK_CREATE, "no");
+    say(&client, "connect", host.oid);
+    CHECK_STR(LINE(client), "error connect:rejected:no");
+    CHECK_EQ(w->canned[MR_HOOK_CREATE].asked, 1);
+    CHECK_EQ(world_relays(w), 0);
+    world_answer(w, MR_HOOK_CREATE, MR_HOOK_NO_OPINION);
+    say(&client, "connect", host.oid);
+    CHECK_EQ(w->canned[MR_HOOK_CREATE].asked, 3);
+    CHECK_EQ(world_relays(w), 2);
+    world_close(w);
+}
+
 TEST(a_refused_creation_leaves_nothing_behind)
 {
     const struct hook_slot slots[] = {{{"ip/x", 4}, 1}};
@@ -619,6 +639,7 @@ TEST_MAIN(
     TEST_CASE(the_connect_hook_sees_both_and_may_refuse_or_name_another_host),
     TEST_CASE(a_policy_may_send_players_directly_where_the_setting_says_relay),
     TEST_CASE(the_create_hook_is_asked_for_each_relay_that_is_missing),
+    TEST_CASE(a_connect_through_the_relay_asks_the_create_hook_and_a_direct_one_does_not),
     TEST_CASE(a_refused_creation_leaves_nothing_behind),
     TEST_CASE(a_policys_limits_and_tags_come_with_the_relay_and_its_end_is_told),
     TEST_CASE(whoever_asks_meanwhile_gets_the_same_result),
