@@ -3,14 +3,17 @@
  * The policy chain: implements the service's hooks (service/hooks.h) in Lua. Control
  * thread only.
  *
- *   policies.c    the chain: who is asked, in which order; failures, counting (figures.c)
+ *   policies.c    life, tick, info         chain.c    decisions: who is asked, what came of it
+ *   notice.c      notices, shadows         command.c  `moonrelay call`
+ *   reload.c      loads, swap, rollback    figures.c  counting, logging failures
  *   source.c      which files the chain is made of     config.c   the config file (locate.c: lines)
- *   generation.c  one lua_State with the loaded policies of one configuration
+ *   generation.c  one lua_State with the loaded policies of one configuration (require.c)
+ *   run.c         one call of a policy, which may wait (wait.h, alarm.c, timer.c)
  *   sandbox.c     what such a state contains: one function opens every state
  *   state.c       memory cap, CPU budget, protected calls, tracebacks
  *   event.c       hook_event -> the table `ev`         answer.c   returned values -> hook_answer
  *   module.c      `require "relay"`, its parts are module_*.c; json.c, argument.c, holder.c serve
- * them pattern.c     string.find and kin, in budget
+ *                 them                                 pattern.c  string.find and kin, in budget
  *
  * Start reading at mr__policies_create(). A reload builds another generation aside and
  * swaps one pointer; nothing outside of generation.c and below knows a lua_State.
