@@ -129,6 +129,17 @@ describe("a drop", function()
     assert.equal(0, d.overflow)
   end)
 
+  it("tells all that a spec may say", function()
+    local t = bench [[return {
+      drop = function() return { idle = 5, max_bytes = 100, slots = { k = 2 } } end,
+      create = function() return { idle = 7, rate = { bps = 9 }, hold = { packets = 2, bytes = 100, ms = 50 } } end,
+    }]]
+    local _, _, j = game(t)
+    local d = t:drop { sender = "203.0.113.5:4000", port = j.host_relay.port, data = "x" }
+    assert.same({ idle = 5, max_bytes = 100, rate = { bps = 9 }, slots = { k = 2 }, tags = {},
+      hold = { packets = 2, bytes = 100, ms = 50 } }, d.spec)
+  end)
+
   it("counts what found no room", function()
     local t = bench(admit_known, { settings = { hold_datagrams = 3 } })
     local _, _, j = game(t)
@@ -248,6 +259,15 @@ describe("a load", function()
     os.remove(path)
     assert.equal("rejected", t:join().code)
     assert.matches("^config file", select(2, t:load(path)))
+  end)
+
+  it("takes chunks from a test only, and not from a file", function()
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write('return { policies = { { chunk = "return {}" } } }')
+    file:close()
+    assert.matches("does not begin with a name or path", select(2, t:load(path)))
+    os.remove(path)
   end)
 
   it("of a chunk with a bare name, of a function, of what holds itself is an error with its place", function()
