@@ -3,9 +3,11 @@
  * Generations: what a reload changes and what it leaves alone, rollback, timers and
  * commands. Time is the rig's. Start reading at the first test.
  */
+#include "act.h"
 #include "base/alloc.h"
 #include "rig.h"
 #include "script/chain.h"
+#include "service/blocks.h"
 #include "service/metrics.h"
 #include "test.h"
 
@@ -499,6 +501,69 @@ TEST(commands_return_text_or_json_or_say_what_failed)
     rig_end(&rig);
 }
 
+/* ---- block lists ----------------------------------------------------------------------------- */
+
+static bool count_list(void *user, const struct block_view *b)
+{
+    *(size_t *)user += b->nets;
+    return true;
+}
+
+/* How many nets are in lists. */
+static size_t listed(struct act *a)
+{
+    size_t n = 0;
+
+    mr__blocks_each(a->world->service, count_list, &n);
+    return n;
+}
+
+static int load_list(struct act *a, const char *more)
+{
+    char text[512];
+
+    snprintf(text, sizeof text,
+             "local relay = require 'relay' return { load = function() assert(relay.blocklist("
+             "relay.cidr { '192.0.2.0/24', '198.51.100.0/24' }) == 0) %s end,"
+             " create = function() relay.sleep(1) relay.blocklist(relay.cidr {}) return {} end }",
+             more);
+    rig_file(&a->rig, "p.lua", text);
+    return a->rig.policies ? rig_reload(&a->rig, one_policy) : rig_load(&a->rig, one_policy);
+}
+
+TEST(a_list_that_load_makes_is_in_force_from_the_swap_on_and_only_then)
+{
+    static struct act a;
+    struct hook_event ev = rig_event(MR_HOOK_CREATE);
+    const struct hooks *hooks;
+    struct rig_request req;
+
+    act_begin(&a, NULL);
+    CHECK_EQ(load_list(&a, "error('no')"), -EINVAL);
+    CHECK_EQ(listed(&a), 0);
+    a.rig.load.mode = MR_LOAD_CHECK;
+    CHECK_EQ(load_list(&a, ""), 0);
+    CHECK_EQ(listed(&a), 0);
+    a.rig.load.mode = MR_LOAD_SWAP;
+    REQUIRE_EQ(load_list(&a, ""), 0);
+    CHECK_EQ(listed(&a), 2);
+    CHECK_EQ(load_list(&a, "relay.blocklist(relay.cidr {}) error('no')"), -EINVAL);
+    CHECK_EQ(listed(&a), 2);
+
+    /* What waits in the generation before changes nothing any more. */
+    rig_start_asking(&a.rig, &req, &ev);
+    REQUIRE_EQ(load_list(&a, ""), 0);
+    hooks = mr__policies_hooks(a.rig.policies);
+    hooks->tick(hooks->self, UINT64_MAX / 2);
+    CHECK_STR(req.text, "admit");
+    CHECK_EQ(listed(&a), 2);
+
+    /* A chain without the policy forgets its list. */
+    REQUIRE_EQ(rig_reload(&a.rig, "return {}"), 0);
+    CHECK_EQ(listed(&a), 0);
+    act_end(&a);
+}
+
 /* ---- what is known of policies --------------------------------------------------------------- */
 
 TEST(figures_belong_to_names_and_are_kept_over_reloads)
@@ -598,6 +663,7 @@ TEST_MAIN(TEST_CASE(policies_that_loaded_nothing_want_nothing_and_admit_by_nobod
           TEST_CASE(timers_end_with_their_generation),
           TEST_CASE(a_policy_has_a_bounded_number_of_timers_and_its_timers_a_bounded_time),
           TEST_CASE(commands_return_text_or_json_or_say_what_failed),
+          TEST_CASE(a_list_that_load_makes_is_in_force_from_the_swap_on_and_only_then),
           TEST_CASE(figures_belong_to_names_and_are_kept_over_reloads),
           TEST_CASE(figures_of_names_that_are_gone_are_bounded),
           TEST_CASE(three_thousand_reloads_under_chains_and_timers_leave_nothing_behind))
