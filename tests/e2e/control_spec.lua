@@ -9,6 +9,7 @@
 --   pages                                                 long_lists_come_in_pages
 --   kick close block unblock                              players_and_relays_are_ended_and_refused
 --   call                                                  a_policys_command_answers_at_once_or_later
+--   HTTP and files of policies                            policies_ask_over_http_and_read_files_on_the_daemons_loop
 --   errors                                                what_is_wrong_has_a_status_and_a_code
 --   a client that goes away meanwhile                     a_client_that_goes_away_disturbs_nobody
 --   the commands of the command line                      the_commands_print_tables_or_json
@@ -31,6 +32,8 @@ return {
     count = function() return { sessions = #relay.sessions() } end,
     slowly = function() relay.sleep(0.5) return "done" end,
     fail = function() error("on purpose") end,
+    ask = function(url) return assert(relay.http { url = url }).body end,
+    read = function(path) return assert(relay.read(path)) end,
   },
 }
 ]]
@@ -204,6 +207,22 @@ describe("the control socket", function()
       assert.equal('{"result":"done"}', response.body)
       assert.equal('{"result":"hello again"}', slow:request("POST", "/v1/call", -- on the same connection
         '{"policy": "mine", "verb": "greet", "args": ["again"]}').body)
+    end)
+  end)
+
+  it("policies_ask_over_http_and_read_files_on_the_daemons_loop", function()
+    with({ allow_log = { "mine%.lua" } }, function(server)
+      local function call(verb, arg)
+        return ask(server, "POST", "/v1/call",
+          '{"policy": "mine", "verb": "' .. verb .. '", "args": ["' .. arg .. '"]}')
+      end
+      -- of the daemon itself, whose loop must turn meanwhile
+      assert.equal('{"result":"alive\\n"}', call("ask", "http://127.0.0.1:" .. server.http.port .. "/livez").body)
+      assert.is_truthy(call("read", "moonrelay.lua").body:find("policies", 1, true))
+      for arg, verb in pairs { ["../passwd"] = "read", ["/etc/passwd"] = "read", ["http://127.0.0.1:1/"] = "ask" } do
+        local response = call(verb, arg)
+        assert.equal(422, response.status, response.body)
+      end
     end)
   end)
 
