@@ -116,7 +116,7 @@ static unsigned forget_due(struct shelf *shelf, uint64_t now_ns, unsigned most)
     return n;
 }
 
-/* One that is due is none. */
+/* One that is due is none, and may be there beside a new one of its key. */
 static struct entry *find(const struct shelf *shelf, struct str key, uint64_t now_ns)
 {
     uint64_t hash = mr__table_hash(&shelf->stores->key, key.s, key.n);
@@ -124,8 +124,9 @@ static struct entry *find(const struct shelf *shelf, struct str key, uint64_t no
 
     for (; node; node = mr__table_next(node)) {
         struct entry *e = MR_CONTAINER(node, struct entry, node);
-        if (e->key_n == key.n && (key.n == 0 || memcmp(e->key, key.s, key.n) == 0)) {
-            return e->due.at_ns > now_ns ? e : NULL;
+        if (e->due.at_ns > now_ns && e->key_n == key.n &&
+            (key.n == 0 || memcmp(e->key, key.s, key.n) == 0)) {
+            return e;
         }
     }
     return NULL;
@@ -169,11 +170,6 @@ static int add(struct shelf *shelf, struct str key, size_t text_n, uint64_t due_
 
     if (rc < 0) {
         return rc;
-    }
-    /* One that is due may still be there: two of one key would be one too many. */
-    struct entry *old = find(shelf, key, 0);
-    if (old) {
-        forget(shelf, old);
     }
     struct entry *e = mr__alloc(1, sizeof *e + key.n);
     if (!e || mr__due_add(&shelf->due, &e->due, due_ns) < 0) {

@@ -87,6 +87,9 @@ TEST(nets_may_touch_the_first_and_the_last_address)
     CHECK_EQ(found_in("::/0\nffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff\n",
                       "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
              1);
+    struct cidr *c = parsed("::/0\nffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff\n");
+    CHECK_EQ(mr__cidr_ranges(c)->n6, 2u); /* nothing begins behind the last one */
+    mr__cidr_unref(c);
     CHECK_EQ(found_in("128.0.0.0/1\n255.0.0.0/8\n255.255.255.255", "255.255.255.254"), 1);
     CHECK_EQ(found_in("192.0.2.0/25\n192.0.2.128/25", "192.0.2.127"), 0);
     CHECK_EQ(found_in("192.0.2.0/25\n192.0.2.128/25", "192.0.2.128"), 1);

@@ -145,6 +145,23 @@ TEST(what_expired_counts_as_never_written)
     destroyed(all);
 }
 
+TEST(a_key_that_is_written_anew_is_found_beside_what_expired_of_it)
+{
+    struct stores *all = created();
+    struct store *s = opened(all, "s", 100, 10);
+    char name[16];
+
+    for (int i = 0; i < 20; i++) { /* more than a write forgets */
+        snprintf(name, sizeof name, "%d", i);
+        CHECK_EQ(set(s, name, number(1), 0), 0);
+    }
+    CHECK_EQ(set(s, "19", number(2), 10), 0);
+    CHECK_EQ(get_number(s, "19", 10), 2.0);
+    CHECK_EQ(mr__store_count(s, 10), 1u);
+    CHECK_EQ(get_number(s, "19", 19), 2.0);
+    destroyed(all);
+}
+
 TEST(a_full_store_refuses_new_keys_until_some_expire)
 {
     struct stores *all = created();
@@ -563,6 +580,7 @@ TEST(a_write_that_fails_for_memory_changes_nothing)
 TEST_MAIN(TEST_CASE(a_store_keeps_numbers_texts_and_booleans),
           TEST_CASE(a_time_to_live_runs_from_the_first_write),
           TEST_CASE(what_expired_counts_as_never_written),
+          TEST_CASE(a_key_that_is_written_anew_is_found_beside_what_expired_of_it),
           TEST_CASE(a_full_store_refuses_new_keys_until_some_expire),
           TEST_CASE(counting_starts_at_nothing_and_wants_numbers),
           TEST_CASE(a_store_opened_again_is_the_same_with_new_bounds),
