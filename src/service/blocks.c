@@ -563,12 +563,31 @@ static int add_list(struct service *s, struct str owner, struct cidr *nets, stru
     return 0;
 }
 
+/* A list that is read again every minute has mostly not changed: nobody it names is here, so there
+ * is nothing to end, to copy to the workers or to say. */
+static bool is_in_force(const struct block_list *list, const struct cidr *nets, struct str reason)
+{
+    const struct mr_nets *a = mr__cidr_ranges(list->nets), *b = mr__cidr_ranges(nets);
+    char clean[MR_REASON_MAX + 1];
+
+    mr__reason_clean(clean, reason, "blocked");
+    return a->n4 == b->n4 && a->n6 == b->n6 && strcmp(list->reason, clean) == 0 &&
+           (a->n4 == 0 || memcmp(a->v4, b->v4, a->n4 * sizeof *a->v4) == 0) &&
+           (a->n6 == 0 || memcmp(a->v6, b->v6, a->n6 * sizeof *a->v6) == 0);
+}
+
 int mr__blocks_set_list(struct service *s, struct str owner, struct cidr *nets, struct str reason,
                         unsigned *ended)
 {
     struct block_list *old = find_list(s, owner);
     unsigned n = 0;
 
+    if (ended) {
+        *ended = 0;
+    }
+    if (old && nets && is_in_force(old, nets, reason)) {
+        return 0;
+    }
     if (nets && mr__cidr_count(nets) > 0) {
         int rc = add_list(s, owner, nets, reason);
         if (rc < 0) {

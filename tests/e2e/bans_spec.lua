@@ -108,6 +108,19 @@ describe("a ban list", function()
     source:close()
   end)
 
+  it("is told once and not at every reading", function()
+    local source = backend.open(function() return { body = LIST } end)
+    with(source.url .. "/bans", function(server)
+      local function told() return select(2, server:stdout():gsub("list of blocked nets replaced", "")) end
+      loop.wait(function() return #source.requests >= 4 end, "four readings")
+      assert.equal(1, told())
+      source.answer = function() return { body = "127.66.81.0/24\n" } end
+      loop.wait(function() return is_banned(server, "127.66.81.1") end, "the new list")
+      assert.equal(2, told())
+    end)
+    source:close()
+  end)
+
   it("ends what is there of whoever gets onto it, and nobody else's", function()
     with("bans.txt", function(server)
       local host, bad = player.join(server), player.join(server, { tcp_ip = "127.66.83.1" })

@@ -137,6 +137,26 @@ describe("bans", function()
     assert.is_nil(code(t, "10.0.0.1"))
   end)
 
+  it("sees every change of a list that is read again", function()
+    local t = shipped.new()
+    t.files["bans.txt"] = "10.0.0.0/24\n2001:db8::/48\n"
+    assert(t:load { policies = { { "bans", source = "bans.txt", every = 1 } } })
+    local function blocked()
+      local list = {}
+      for i, ip in ipairs { "10.0.0.1", "10.0.0.200", "2001:db8::1", "2001:db8:1::1" } do
+        list[i] = code(t, ip) and "x" or "-"
+      end
+      return table.concat(list)
+    end
+    assert.equal("xxx-", blocked())
+    for _, step in ipairs { { "10.0.0.0/25\n2001:db8::/48\n", "x-x-" }, { "10.0.0.0/25\n2001:db8::/47\n", "x-xx" },
+      { "10.0.0.128/25\n2001:db8::/47\n", "-xxx" }, { "10.0.0.128/25\n", "-x--" }, { "2001:db8::/47\n", "--xx" } } do
+      t.files["bans.txt"] = step[1]
+      t:advance(3)
+      assert.equal(step[2], blocked())
+    end
+  end)
+
   it("takes an empty list for one when told to", function()
     local t = shipped.new()
     t.files["bans.txt"] = "# nobody yet\n"
