@@ -17,7 +17,8 @@ return {
     if ev.meta.probe then return { slots = { [ev.meta.probe] = tonumber(ev.meta.max) } } end
     local no, why = think(ev.meta)
     if no == false then return no, why end
-    return { slots = { ["s/" .. ev.meta.key] = 4, all = 1000 }, tags = { key = ev.meta.key } }
+    return { slots = { ["s/" .. ev.meta.key] = 4, all = 1000 }, tags = { key = ev.meta.key },
+      oid = ev.meta.oid, takeover = ev.meta.oid and true }
   end,
 
   connect = function(ev) return think(ev.meta) end,
@@ -51,6 +52,8 @@ return {
       end
       return n
     end,
+    block = function(ip) return relay.block(ip, 3, "blocked") .. " ended" end,
+    block_tags = function(key) return relay.block({ key = key }, 3, "blocked") .. " ended" end,
     kick = function(id) return relay.kick(id, "kicked") and "yes" or "no" end,
   },
 }
@@ -75,6 +78,7 @@ local story = {}
 function story.join(w)
   local meta = think()
   meta.key = any { "a", "b", "c" }
+  if math.random() < 0.2 then meta.oid = any { "x", "y", "z" } end
   w.port = w.port + 1
   local options = { udp = address() .. ":" .. w.port, meta = meta }
   if math.random() < 0.1 then options.ip, options.udp = address(), false end
@@ -89,6 +93,9 @@ end
 function story.connect(w)
   if #w.players < 2 then return end
   local client, host = any(w.players), any(w.players)
+  for _ = 1, 3 do
+    if not (host.ok and client.ok and host ~= client) then client, host = any(w.players), any(w.players) end
+  end
   local oid = host.session and host.session.oid or "nobody"
   local j = w.t:connect(client, oid, { mode = any { "relay", "relay", "connect" }, meta = think() })
   table.insert(w.joins, j)
@@ -102,12 +109,21 @@ function story.drop(w)
     data = any { "slow", "no", "yes", { "yes", "more" } } }
 end
 
-function story.advance(w) w.t:advance(any { 0, 0.1, 0.7, 1.6, 9, 16 }) end
+function story.advance(w) w.t:advance(any { 0, 0.1, 0.1, 0.3, 0.3, 0.7, 1.6, 3, 16 }) end
 function story.reload(w) assert(w.t:reload()) end
 
 function story.close(w)
   local j = #w.joins > 0 and any(w.joins)
   if j and j.relay then w.t:close(j.relay) end
+end
+
+function story.block(w)
+  if math.random() < 0.5 then return end
+  if math.random() < 0.5 then
+    w.t:call("p", "block", address())
+  else
+    w.t:call("p", "block_tags", any { "a", "b", "c" })
+  end
 end
 
 function story.kick(w)
@@ -131,8 +147,11 @@ local function holds(t, key, n)
   return true
 end
 
+local seen = { all = 0, relays = 0 } -- holders in all checks: a story in which nothing lives shows nothing
+
 local function check(w)
   local n = w.t:call("p", "holders")
+  for key in pairs(seen) do seen[key] = seen[key] + n[key] end
   for _, key in ipairs { "s/a", "s/b", "s/c" } do n[key] = n[key] or 0 end
   for i = 1, 6 do n["r/10.0.0." .. i] = n["r/10.0.0." .. i] or 0 end
   for key, count in pairs(n) do
@@ -146,7 +165,7 @@ describe("slots", function()
     print("# TESTING_SEED=" .. seed)
     math.randomseed(seed)
     local actions = { "join", "join", "join", "leave", "connect", "connect", "connect", "drop", "drop", "advance",
-      "advance", "close", "kick", "reload" }
+      "advance", "close", "kick", "reload", "block" }
     -- Where ports or ids run out, what was taken before them goes back.
     local worlds = { { udp_relay_ports = "50000-50039" }, { udp_relay_ports = "50000-50004" },
       { udp_relay_ports = "50000-50039", oid_length = 1, oid_charset = "abcdef" } }
@@ -163,5 +182,8 @@ describe("slots", function()
       for key, count in pairs(w.t:call("p", "holders")) do assert.equal(0, count, key) end
       check(w)
     end
+    print(("# %d sessions and %d relays held slots"):format(seen.all, seen.relays))
+    assert.is_true(seen.all > 50, "sessions: " .. seen.all)
+    assert.is_true(seen.relays > 10, "relays: " .. seen.relays)
   end)
 end)
