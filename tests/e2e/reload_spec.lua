@@ -9,6 +9,7 @@
 --   ports are added                                       relay_ports_may_be_added
 --   rollback                                              rollback_brings_back_policies_and_settings
 --   requests wait for each other                          reloads_at_once_come_one_after_the_other
+--   many requests without an answer are one               many_hangups_while_one_loads_are_one_more_reload
 --   --watch                                               a_changed_file_is_put_in_use_by_watching
 --   a stalled control thread is logged and counted        a_policy_that_keeps_the_control_thread_is_told
 --   metrics                                               figures_tell_how_reloads_went
@@ -164,6 +165,19 @@ describe("a reload", function()
         seen[response.body:match('"generation":(%d+)')] = true
       end
       for generation = 2, 9 do assert.is_true(seen[tostring(generation)], "no generation " .. generation) end
+    end)
+  end)
+
+  it("many_hangups_while_one_loads_are_one_more_reload", function()
+    local slow = 'local relay = require "relay"\nreturn { load = function() relay.sleep(0.5) end }'
+    with({ files = { ["mine.lua"] = slow } }, function(server)
+      for _ = 1, 50 do
+        server:signal_with("sighup")
+        loop.turn()
+      end
+      assert.equal(200, post(server, "/v1/reload").status) -- comes after all of them
+      local _, n = server:stdout():gsub("reload: in use[^\n]*by=HUP", "")
+      assert.is_true(n >= 1 and n <= 10, n .. " reloads")
     end)
   end)
 
