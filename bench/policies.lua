@@ -229,12 +229,24 @@ local function reload_all_the_time(server, seconds)
   return string.format("%.0f reloads/s", n / seconds)
 end
 
+-- The yardstick: a program that has nothing to do with the daemon and wants a core for itself.
+local function another_program(_, seconds)
+  local ended
+  local handle = uv.spawn("luajit", { args = { "-e", "while true do end" } }, function() ended = true end)
+  loop.try(function() return false end, seconds)
+  handle:kill "sigkill"
+  loop.wait(function() return ended end, "the end of the other program")
+  handle:close()
+  return ""
+end
+
 local function nothing(_, seconds)
   loop.try(function() return false end, seconds)
   return ""
 end
 
 local DISTURBANCES = {
+  { "another program that loops", another_program },
   { "a hook that returns at once", hang_by("nothing", 4) },
   { "endless loop", hang_by("loop", 4) },
   { "the same inside pcall", hang_by("pcall", 4) },
