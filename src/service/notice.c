@@ -70,7 +70,7 @@ static void copy_session(struct copier *c, const struct hook_session **from,
     copy_str(c, &copy.oid);
     copy_map(c, &copy.tags);
     copy_map(c, &copy.meta);
-    if (c->text) {
+    if (to) {
         *to = copy;
         *from = to;
     }

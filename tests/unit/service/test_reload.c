@@ -156,6 +156,26 @@ TEST(caps_and_who_is_exempt_change_at_once)
     world_close(w);
 }
 
+TEST(what_is_held_of_a_flow_changes_for_the_next_one)
+{
+    unsigned a, b;
+
+    open_pair((const char *[]){"hold_datagrams=8", NULL});
+    REQUIRE(world_relay(w, &client, &host, &a, &b));
+    world_answer(w, MR_HOOK_DROP, MR_HOOK_NO_OPINION);
+    world_keep_waiting(w, MR_HOOK_DROP, true);
+    CHECK_EQ(RELOAD("hold_datagrams=2", "hold_time=300ms"), 0);
+    CHECK_STR(kept, "");
+    for (int i = 0; i < 5; i++) {
+        world_inject(w, "10.0.0.9:7000", a, 10);
+    }
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_HOLD_FULL), 3);
+    world_advance(w, 500);
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_HOLD_EXPIRED), 2);
+    world_answer_pending(w);
+    world_close(w);
+}
+
 /* ---- ports --------------------------------------------------------------------------------- */
 
 TEST(ports_that_are_new_are_opened_and_serve)
@@ -387,6 +407,7 @@ TEST_MAIN(TEST_CASE(what_needs_a_restart_keeps_its_value_and_is_named),
           TEST_CASE(the_idle_timeout_changes_for_relays_that_are_there),
           TEST_CASE(bandwidth_changes_for_relays_that_are_there),
           TEST_CASE(caps_and_who_is_exempt_change_at_once),
+          TEST_CASE(what_is_held_of_a_flow_changes_for_the_next_one),
           TEST_CASE(ports_that_are_new_are_opened_and_serve),
           TEST_CASE(a_port_that_is_not_listed_any_more_closes_when_its_relay_has_ended),
           TEST_CASE(a_port_that_is_listed_again_before_it_closed_stays),
