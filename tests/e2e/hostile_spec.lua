@@ -4,6 +4,7 @@
 -- a game goes on without losing a datagram.
 local daemon = require "daemon"
 local loop = require "loop"
+local operator = require "operator"
 local player = require "player"
 local tcp = require "tcp"
 local traffic = require "traffic"
@@ -151,6 +152,34 @@ describe("a hostile policy", function()
 end)
 
 describe("a hostile file", function()
+  it("is stopped in load, in a command and in a timer", function()
+    for _, body in ipairs { "while true do end", "while true do pcall(function() while true do end end) end",
+      "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e6) .. i end", "local function f() return f() + 1 end f()" } do
+      local result = daemon.run({ "check", "moonrelay.lua" }, { files = {
+        ["bad.lua"] = "return { load = function()\n" .. body .. "\nend }",
+        ["moonrelay.lua"] = "return { policies = { './bad.lua' } }" } })
+      assert.equal(2, result.code)
+      -- Memory and the stack may end anywhere, or the time before them.
+      local function names_place(text)
+        return text:find("bad.lua:2", 1, true) or not body:find("while", 1, true)
+          and (text:find("not enough memory", 1, true) or text:find("stack overflow", 1, true))
+      end
+      assert.truthy(names_place(result.stderr), result.stderr)
+      daemon.with(operator.options { files = { ["bad.lua"] = ([[
+        local relay = require "relay"
+        local function run() %s end
+        return { load = function() relay.every(0.3, run) end, commands = { run = run } }]]):format(body) },
+        config = "return { policies = { './bad.lua', 'dynamic' } }", allow_log = { "bad" } }, function(other)
+        local pair = player.pair(other)
+        local said = operator.fails(other, "call", "bad", "run")
+        assert.truthy(names_place(said), said)
+        other:await_log_match("policy=bad hook=timer[^\n]*")
+        assert.truthy(names_place(other:stdout():match("policy=bad hook=timer[^\n]*")))
+        player.exchange(pair)
+      end)
+    end
+  end)
+
   it("finds nothing by which it could reach the daemon or another policy", function()
     local refused = {
       ["'ffi'"] = "local ffi = require 'ffi' return {}",

@@ -4,6 +4,7 @@
 --
 -- What is held here, and by which test:
 --   the player leaves                                     a_player_who_leaves_meanwhile_is_forgotten_with_his_slots
+--   two at one slot                                       of_two_who_wait_for_the_last_slot_one_is_admitted
 --   the host leaves                                       a_host_who_leaves_meanwhile_is_no_host
 --   the target of a knock leaves                          a_flow_whose_target_leaves_meanwhile_is_dropped
 --   a reload                                              what_waits_ends_in_its_own_generation
@@ -100,6 +101,17 @@ describe("a hook that waits", function()
         other:close()
       end
       server:await_metric("noray_active_hosts", {}, hosts)
+    end)
+  end)
+
+  it("of_two_who_wait_for_the_last_slot_one_is_admitted", function()
+    with(function(server)
+      local one, two = connect(server), connect(server)
+      for _, client in ipairs { one, two } do client:send("register-host user=alice sleep=0.5\n") end
+      local answers = { one:line():match("^%S+ ?%S*"), two:line():match("^%S+ ?%S*") }
+      table.sort(answers)
+      assert.equal("error register-host:full:user/alice", answers[1])
+      assert.truthy(answers[2]:find("^set%-oid "), answers[2])
     end)
   end)
 
