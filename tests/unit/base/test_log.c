@@ -306,7 +306,45 @@ TEST(a_limiter_passes_its_burst_then_its_rate_and_counts_the_rest)
     CHECK_EQ(passed, 5);
 }
 
-TEST_MAIN(TEST_CASE(a_text_record_has_time_level_area_message_and_fields),
+struct taken {
+    unsigned records, lines;
+    char text[128];
+};
+
+static void take_record(void *user, enum log_level level, const char *area, const char *msg,
+                        const struct log_field *fields, size_t n)
+{
+    struct taken *t = user;
+
+    t->records++;
+    snprintf(t->text, sizeof t->text, "%s %s %s %zu %s=%.*s", mr__log_level_name(level), area, msg,
+             n, fields[0].key, (int)fields[0].v.str.n, fields[0].v.str.s);
+}
+
+static void take_line(void *user, enum log_level level, const char *text, size_t n)
+{
+    (void)level;
+    (void)text;
+    (void)n;
+    ((struct taken *)user)->lines++;
+}
+
+TEST(a_record_is_taken_as_it_is_instead_of_its_line)
+{
+    struct taken t = {.records = 0};
+    struct log log = {.level = MR_LOG_INFO, .sink = take_line, .user = &t, .record = take_record};
+
+    MR_LOG(&log, MR_LOG_WARN, "policy", "a message", LOG_STR("k", "v\n"));
+    CHECK_EQ(t.records, 1);
+    CHECK_EQ(t.lines, 0);
+    CHECK_STR(t.text, "warn policy a message 1 k=v\n");
+    mr__log(&log, MR_LOG_DEBUG, "policy", "below the level", NULL, 0);
+    CHECK_EQ(t.records, 1);
+    CHECK_EQ(t.lines, 0);
+}
+
+TEST_MAIN(TEST_CASE(a_record_is_taken_as_it_is_instead_of_its_line),
+          TEST_CASE(a_text_record_has_time_level_area_message_and_fields),
           TEST_CASE(a_json_record_is_one_object_with_the_same_content),
           TEST_CASE(control_characters_and_invalid_utf8_are_escaped_in_both_forms),
           TEST_CASE(what_turns_text_around_or_breaks_a_line_is_escaped_and_letters_are_not),
