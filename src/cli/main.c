@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,6 +210,15 @@ static int run(const struct arguments *args)
     }
 }
 
+/* All behind `test` is busted's, but whoever asks for help means our page first. */
+static bool is_for_busted(int argc, char *const *argv)
+{
+    bool is_test = argc > 1 && strcmp(argv[1], "test") == 0;
+
+    return is_test &&
+           !(argc == 3 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0));
+}
+
 int main(int argc, char **argv)
 {
     struct arguments args;
@@ -216,7 +226,7 @@ int main(int argc, char **argv)
     int code;
 
     fill_standard_streams();
-    if (argc > 1 && strcmp(argv[1], "test") == 0) { /* all behind it is busted's */
+    if (is_for_busted(argc, argv)) {
         mr__busted_become(argv + 2, error, sizeof error);
         return complain(error, MR_SERVER_EXIT_FAILED);
     }

@@ -323,6 +323,7 @@ describe("the commands", function()
       assert.equal(page.stdout, daemon.run({ "help", command }).stdout)
       assert.equal(2, daemon.run({ command, "--watch" }).code, command)
     end
+    assert.is_truthy(daemon.run({ "test", "--help" }).stdout:find("^moonrelay test"))
     assert.equal(2, daemon.run({ "status", "--check" }).code)
     assert.equal(2, daemon.run({ "kick" }).code)
     assert.equal(2, daemon.run({ "block", "1.2.3.4", "soon" }).code)
