@@ -141,9 +141,13 @@ static int find_hook(const char *key)
 
 static void check_api(lua_State *L, const struct policy_source *s)
 {
-    if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != API_VERSION) {
+    if (lua_type(L, -1) != LUA_TNUMBER) {
+        luaL_error(L, "%s: api is a %s (the number %d is expected)", s->chunk + 1,
+                   luaL_typename(L, -1), API_VERSION);
+    }
+    if (lua_tonumber(L, -1) != API_VERSION) {
         luaL_error(L, "%s: api %s is not known (this version knows %d)", s->chunk + 1,
-                   lua_isnumber(L, -1) ? lua_tostring(L, -1) : luaL_typename(L, -1), API_VERSION);
+                   lua_tostring(L, -1), API_VERSION);
     }
 }
 

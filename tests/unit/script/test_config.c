@@ -213,7 +213,7 @@ static const struct {
     {"return { load = {} }", "load is a table (a function is expected)"},
     {"return { function() end }", "a key that is a number (names of hooks are expected)"},
     {"return { api = 2 }", "api 2 is not known (this version knows 1)"},
-    {"return { api = '1' }", "api 1 is not known"},
+    {"return { api = '1' }", "api is a string (the number 1 is expected)"},
     {"return { load = function() error('no key', 0) end }", "p.lua:1: no key"},
     {"return { load = function(cfg) assert(cfg.key, 'set key') end }", "p.lua:1: set key"},
 };
