@@ -457,7 +457,7 @@ function relay.unblock(what) end
 ---@class relay.Block
 ---@field what? string # nil: a list
 ---@field nets? integer # of a list
----@field seconds? number # left; nil: a list
+---@field seconds? number # left; nil: for ever, or a list
 ---@field reason string
 ---@field by string # the policy's name, or "control"
 

@@ -11,6 +11,7 @@
 #include "service/blocks.h"
 #include "service/players.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,10 +175,10 @@ static bool visit_block(void *user, const struct block_view *b)
                                 mr__view_text(b->by), "reason", mr__view_text(b->reason)));
     }
     mr__block_format(&b->what, what, sizeof what);
-    return add(p, json_pack("{s:o, s:f, s:o, s:o}", "what",
+    return add(p, json_pack("{s:o, s:o, s:o, s:o}", "what",
                             mr__view_text((struct str){what, strlen(what)}), "seconds_left",
-                            b->seconds_left, "by", mr__view_text(b->by), "reason",
-                            mr__view_text(b->reason)));
+                            isfinite(b->seconds_left) ? json_real(b->seconds_left) : json_null(),
+                            "by", mr__view_text(b->by), "reason", mr__view_text(b->reason)));
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */

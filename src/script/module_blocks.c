@@ -137,7 +137,7 @@ static void set_text(lua_State *L, const char *key, struct str s)
     lua_setfield(L, -2, key);
 }
 
-/* {what, seconds, reason, by}; a list has {nets, reason, by}. */
+/* {what, seconds, reason, by}, without seconds for ever; a list has {nets, reason, by}. */
 static bool on_each(void *user, const struct block_view *b)
 {
     struct listing *l = user;
@@ -151,8 +151,10 @@ static bool on_each(void *user, const struct block_view *b)
         char text[MR_BLOCK_TEXT_MAX];
 
         set_text(L, "what", (struct str){text, mr__block_format(&b->what, text, sizeof text)});
-        lua_pushnumber(L, b->seconds_left);
-        lua_setfield(L, -2, "seconds");
+        if (isfinite(b->seconds_left)) { /* JSON has no infinity, and lists are printed */
+            lua_pushnumber(L, b->seconds_left);
+            lua_setfield(L, -2, "seconds");
+        }
     }
     set_text(L, "reason", b->reason);
     set_text(L, "by", b->by);

@@ -205,7 +205,10 @@ static int show_blocks(struct client *c, const json_t *a)
             mr__columns_add(&t, "-");
         } else {
             mr__columns_add(&t, "%s", text_of(b, "what"));
-            mr__columns_add(&t, "%s", duration(buf, number_of(b, "seconds_left")));
+            mr__columns_add(&t, "%s",
+                            json_is_null(json_object_get(b, "seconds_left"))
+                                ? "for ever"
+                                : duration(buf, number_of(b, "seconds_left")));
         }
         mr__columns_add(&t, "%s", text_of(b, "by"));
         mr__columns_add(&t, "%s", text_of(b, "reason"));

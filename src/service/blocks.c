@@ -21,6 +21,7 @@
 
 /* Above it a block is for ever, and the clock does not run over. */
 static const double SECONDS_MAX = 1e9;
+static const uint64_t FOR_EVER = UINT64_MAX - 1; /* UINT64_MAX is "nothing is due" */
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
@@ -426,7 +427,7 @@ static unsigned end_covered(struct service *s, const struct cause *cause, struct
 
 static uint64_t end_after(const struct service *s, double seconds)
 {
-    return seconds > SECONDS_MAX ? UINT64_MAX - 1 : s->now_ns + (uint64_t)ceil(seconds * 1e9);
+    return seconds > SECONDS_MAX ? FOR_EVER : s->now_ns + (uint64_t)ceil(seconds * 1e9);
 }
 
 /* The later end, the new reason and asker. */
@@ -636,7 +637,8 @@ void mr__blocks_each(const struct service *s, bool (*visit)(void *user, const st
             .what = b->what,
             .reason = {b->reason, strlen(b->reason)},
             .by = {b->by, b->by_n},
-            .seconds_left = (double)(b->due.at_ns - s->now_ns) / 1e9,
+            .seconds_left =
+                b->due.at_ns == FOR_EVER ? INFINITY : (double)(b->due.at_ns - s->now_ns) / 1e9,
         };
         if (!b->parent && !is_due(s, b) && !visit(user, &view)) {
             return;

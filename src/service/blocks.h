@@ -68,7 +68,7 @@ struct block_view {
     struct block_what what; /* not of a list */
     size_t nets;            /* of a list */
     struct str reason, by;
-    double seconds_left; /* 0 for a list */
+    double seconds_left; /* INFINITY: for ever; 0 for a list */
 };
 void mr__blocks_each(const struct service *s, bool (*visit)(void *user, const struct block_view *b),
                      void *user);

@@ -38,6 +38,8 @@ TEST(a_block_ends_who_matches_and_is_listed_until_it_is_taken_back)
                   "assert(by_what['user=bob'].seconds <= 60 and by_what['user=bob'].seconds > 59)\n"
                   "same(by_what['192.0.2.0/24'].reason, 'p')\n"
                   "same(by_what['192.0.2.9:4000'].reason, '-ad--ords')\n"
+                  "same(by_what['192.0.2.9:4000'].seconds, nil)\n"
+                  "assert(relay.json.encode(b):find('192.0.2.9:4000', 1, true))\n"
                   "same(relay.unblock('192.0.2.0/24'), 1) same(relay.unblock('192.0.2.0/24'), 0)\n"
                   "same(relay.unblock { user = 'bob' }, 1) same(#relay.blocks(), 1)\n"
                   "same(relay.block({ user = 'alice' }, 600), 1)"),

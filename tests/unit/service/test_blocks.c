@@ -10,6 +10,7 @@
 #include "world.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 static struct world *w;
@@ -633,10 +634,24 @@ TEST(one_that_is_there_already_gets_the_later_end)
     world_close(w);
 }
 
+static bool is_seen_for_ever(void *user, const struct block_view *b)
+{
+    *(bool *)user = isinf(b->seconds_left);
+    return true;
+}
+
 TEST(a_block_may_be_for_ever)
 {
+    bool is_for_ever = false;
+
     w = world_open(NULL);
     block("10.0.0.1", 1e300);
+    mr__blocks_each(w->service, is_seen_for_ever, &is_for_ever);
+    CHECK(is_for_ever);
+    block("10.0.0.1", 60); /* the later end counts */
+    is_for_ever = false;
+    mr__blocks_each(w->service, is_seen_for_ever, &is_for_ever);
+    CHECK(is_for_ever);
     w->now_ns += 1000000000ull * 86400 * 365 * 100;
     world_settle(w);
     CHECK(is_blocked("10.0.0.1:1"));
