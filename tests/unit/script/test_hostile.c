@@ -381,6 +381,58 @@ TEST(a_shadow_that_hangs_delays_no_decision_and_is_counted)
     rig_end(&rig);
 }
 
+static unsigned n_read;
+
+/* Stands for what a script does to the service: it is told of that at once. */
+static host_job on_read(void *user, struct str folder, struct str path, size_t max_bytes,
+                        void (*done)(void *arg, const struct host_file *f), void *arg)
+{
+    const struct hooks *hooks = mr__policies_hooks(rig.policies);
+    struct hook_event ev = rig_event(MR_HOOK_DESTROYED);
+
+    (void)user;
+    (void)folder;
+    (void)path;
+    (void)max_bytes;
+    (void)done;
+    (void)arg;
+    CHECK_EQ(rig.policies->runs.depth, 1);
+    if (n_read++ < 20) {
+        hooks->tell(hooks->self, &ev);
+    }
+    return 1;
+}
+
+static void on_cancel(void *user, host_job job)
+{
+    (void)user;
+    CHECK_EQ(job, 1);
+}
+
+TEST(what_a_script_causes_is_told_after_it_and_not_inside_of_it)
+{
+    const struct hooks *hooks;
+    struct hook_event ev = rig_event(MR_HOOK_DESTROYED);
+
+    rig_start(&rig);
+    n_read = 0;
+    rig.opts.host.read = on_read;
+    rig.opts.host.cancel = on_cancel;
+    REQUIRE_EQ(rig_load_policy(&rig, "local relay = require 'relay' return { destroyed ="
+                                     " function(ev) relay.log.info('told ' .. ev.relay.id)"
+                                     " relay.read('x') end }"),
+               0);
+    hooks = mr__policies_hooks(rig.policies);
+    hooks->tell(hooks->self, &ev);
+    CHECK_EQ(n_read, 1);
+    CHECK_EQ(rig.policies->n_told, 1);
+    CHECK_EQ(hooks->deadline(hooks->self), 0);
+    rig_advance(&rig, 1);
+    CHECK_EQ(n_read, 21);
+    CHECK_EQ(rig.policies->n_told, 0);
+    rig_end(&rig);
+}
+
 TEST_MAIN(TEST_CASE(a_fatal_construct_costs_its_own_call_only_wherever_it_is),
           TEST_CASE(memory_of_lua_that_ends_anywhere_is_an_error_of_that_call),
           TEST_CASE(any_single_allocation_of_lua_may_fail),
@@ -388,4 +440,5 @@ TEST_MAIN(TEST_CASE(a_fatal_construct_costs_its_own_call_only_wherever_it_is),
           TEST_CASE(what_waits_is_bounded_and_the_rest_is_told_so_at_once),
           TEST_CASE(notices_that_wait_are_bounded_and_what_is_lost_is_logged),
           TEST_CASE(a_notice_may_wait_thirty_seconds_and_each_policy_has_its_own),
-          TEST_CASE(a_shadow_that_hangs_delays_no_decision_and_is_counted))
+          TEST_CASE(a_shadow_that_hangs_delays_no_decision_and_is_counted),
+          TEST_CASE(what_a_script_causes_is_told_after_it_and_not_inside_of_it))
