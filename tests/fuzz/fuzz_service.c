@@ -440,7 +440,12 @@ static void reload(struct machine *m)
     require(fresh != NULL);
     resolve(fresh, ports[b % 4], b & 0x10 ? "off" : "on");
     require(mr__settings_adopt(fresh, m->settings, NULL, NULL) == 0);
-    require(mr__service_apply_settings(m->service, fresh, &report, m->now_ns) == 0);
+    int rc = mr__service_apply_settings(m->service, fresh, &report, m->now_ns);
+    if (rc < 0) { /* many reloads before the engine has had its turn to close anything */
+        require(rc == -ENOSPC);
+        mr__settings_destroy(fresh);
+        return;
+    }
     mr__settings_destroy(m->settings);
     m->settings = fresh;
 }
