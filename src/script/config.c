@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/suggest.h"
 #include "script/config_entry.h"
+#include "script/digest.h"
 #include "script/locate.h"
 #include "script/sandbox.h"
 #include "script/source.h"
@@ -34,7 +35,8 @@ struct config {
     const struct config_options *opts; /* during parsing only */
     char *path, *folder, *text;
     size_t n_text;
-    char *file; /* what `file` read last */
+    char *file;     /* what `file` read last */
+    char given[65]; /* a hash of all that `env` and `file` gave, in order */
     struct config_setting *settings;
     size_t n_settings;
     struct config_entry *entries;
@@ -88,15 +90,26 @@ static char *copy_text(lua_State *L, const char *s, size_t n)
 
 /* ---- env and file ---------------------------------------------------------------------------- */
 
+static void note_given(struct config *c, const char *text, size_t n)
+{
+    enum { HEX = 64 };
+    char both[2 * HEX + 1];
+
+    memcpy(both, c->given, HEX);
+    mr__digest_hex(text, n, both + HEX);
+    mr__digest_hex(both, 2 * HEX, c->given);
+}
+
 static int on_env(lua_State *L)
 {
-    const struct config *c = lua_touserdata(L, lua_upvalueindex(1));
+    struct config *c = lua_touserdata(L, lua_upvalueindex(1));
     const char *name = luaL_checkstring(L, 1);
     size_t n = strlen(name);
 
     for (char *const *e = c->opts->environment; e && *e; e++) {
         if (strncmp(*e, name, n) == 0 && (*e)[n] == '=') {
             lua_pushstring(L, *e + n + 1);
+            note_given(c, *e + n + 1, strlen(*e + n + 1));
             return 1;
         }
     }
@@ -124,6 +137,7 @@ static int on_file(lua_State *L)
     if (rc != 0) {
         return luaL_error(L, "file \"%s\": %s", name, why);
     }
+    note_given(c, c->file, n);
     lua_pushlstring(L, c->file, n); /* may raise; the config owns the text */
     return 1;
 }
@@ -618,6 +632,13 @@ void mr__config_unref(struct config *c)
 }
 
 /* ---- reading it ------------------------------------------------------------------------------ */
+
+bool mr__config_is_same(const struct config *a, const struct config *b)
+{
+    return a == b || (a && b && strcmp(a->path, b->path) == 0 && a->n_text == b->n_text &&
+                      memcmp(a->text, b->text, a->n_text) == 0 &&
+                      memcmp(a->given, b->given, sizeof a->given) == 0);
+}
 
 size_t mr__config_setting_count(const struct config *c)
 {

@@ -21,6 +21,9 @@ struct config_entry {
     int cfg_ref; /* its table of settings, in the config's state */
 };
 
+/* Whether both were read from the same text, with the same from `env` and `file`. Accepts NULL. */
+bool mr__config_is_same(const struct config *a, const struct config *b);
+
 /* Whether `policies` is there, if only as an empty list. */
 bool mr__config_has_policies(const struct config *c);
 size_t mr__config_entry_count(const struct config *c);

@@ -77,13 +77,24 @@ static void retire(struct policies *p, struct generation *g)
     mr__generation_let_go(p, g);
 }
 
+/* What a rollback goes back to. To load the same once more, as a watch and an operator do one
+ * after the other, must not put it where the sources before it are. */
+static void keep_before(struct policies *p, const struct generation *g)
+{
+    const struct generation *old = p->generation;
+
+    if (old && !(p->before && mr__sources_are_same(old->sources, g->sources))) {
+        mr__sources_unref(p->before);
+        p->before = mr__sources_ref(old->sources);
+    }
+}
+
 /* From here on nothing can fail: what needs memory was taken before. */
 static void swap(struct policies *p, struct generation *g, const struct str *owners)
 {
     struct generation *old = p->generation;
 
-    mr__sources_unref(p->before);
-    p->before = old ? mr__sources_ref(old->sources) : NULL;
+    keep_before(p, g);
     p->generation = g;
     p->number++;
     p->loaded_at = p->opts.wall_s(p->opts.user);

@@ -491,6 +491,41 @@ int mr__sources_collect(struct policy_sources **out, const struct policies_load 
     return 0;
 }
 
+static bool is_same_text(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    return n_a == n_b && memcmp(a, b, n_a) == 0;
+}
+
+/* Flags and tables of settings are the config's, which is compared as a whole. */
+static bool is_same_policy(const struct policy_source *a, const struct policy_source *b)
+{
+    if (strcmp(a->name, b->name) != 0 || strcmp(a->chunk, b->chunk) != 0 ||
+        !is_same_text(a->text, a->n, b->text, b->n) || a->n_required != b->n_required) {
+        return false;
+    }
+    for (size_t i = 0; i < a->n_required; i++) {
+        const struct required_file *f = &a->required[i], *g = &b->required[i];
+
+        if (strcmp(f->name, g->name) != 0 || !is_same_text(f->text, f->n, g->text, g->n)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool mr__sources_are_same(const struct policy_sources *a, const struct policy_sources *b)
+{
+    if (a->n != b->n || !mr__config_is_same(a->config, b->config)) {
+        return false;
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        if (!is_same_policy(&a->items[i], &b->items[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 struct policy_sources *mr__sources_ref(struct policy_sources *s)
 {
     s->refs++;

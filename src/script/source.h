@@ -55,6 +55,9 @@ int mr__sources_collect(struct policy_sources **out, const struct policies_load 
 struct policy_sources *mr__sources_ref(struct policy_sources *s);
 void mr__sources_unref(struct policy_sources *s); /* accepts NULL */
 
+/* Whether generations made of them would be the same. */
+bool mr__sources_are_same(const struct policy_sources *a, const struct policy_sources *b);
+
 /* Keeps a file that was required; takes text in any case. NULL: out of memory. */
 const struct required_file *mr__source_add_required(struct policy_source *s, const char *name,
                                                     const char *path, char *text, size_t n);

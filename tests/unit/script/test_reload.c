@@ -262,6 +262,42 @@ TEST(rollback_goes_back_to_the_sources_before_and_a_second_one_forward_again)
     rig_end(&rig);
 }
 
+/* What tells two generations apart: a file of the config, what a policy required, the policy, the
+ * config's own text. */
+TEST(rollback_goes_past_what_was_loaded_more_than_once)
+{
+    static const char config[] = "return { policies = { { './p.lua', v = file 'v' } } }";
+    static const char policy[] = "local w, v = require 'rules'.w return { load = function(cfg) v ="
+                                 " cfg.v .. w end, create = function() return { tags = { v = v } }"
+                                 " end }";
+    static const struct {
+        const char *file, *text, *config, *seen;
+    } changes[] = {
+        {"v", "new", config, "admit tags{v=new1}"},
+        {"rules.lua", "return { w = 2 }", config, "admit tags{v=old2}"},
+        {"p.lua", "return { load = function() end }", config, "none"},
+        {"v", "old", "return { policies = { { './p.lua', v = 'b' } } }", "admit tags{v=b1}"},
+    };
+
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        rig_start(&rig);
+        rig_file(&rig, "v", "old");
+        rig_file(&rig, "rules.lua", "return { w = 1 }");
+        rig_file(&rig, "p.lua", policy);
+        REQUIRE_EQ(rig_load(&rig, config), 0);
+        rig_file(&rig, changes[i].file, changes[i].text);
+        for (int n = 0; n < 3; n++) {
+            REQUIRE_EQ(rig_reload(&rig, changes[i].config), 0);
+            CHECK_STR(ask_now(), changes[i].seen);
+        }
+        REQUIRE_EQ(mr__policies_rollback(rig.policies, rig.load.done, rig.load.user), 0);
+        CHECK_STR(ask_now(), "admit tags{v=old1}");
+        REQUIRE_EQ(mr__policies_rollback(rig.policies, rig.load.done, rig.load.user), 0);
+        CHECK_STR(ask_now(), changes[i].seen);
+        rig_end(&rig);
+    }
+}
+
 /* ---- require --------------------------------------------------------------------------------- */
 
 static const struct {
@@ -657,6 +693,7 @@ TEST_MAIN(TEST_CASE(policies_that_loaded_nothing_want_nothing_and_admit_by_nobod
           TEST_CASE(a_generation_before_ends_at_the_latest_with_the_deadline_of_what_waits),
           TEST_CASE(policies_that_end_answer_nothing_that_waits),
           TEST_CASE(rollback_goes_back_to_the_sources_before_and_a_second_one_forward_again),
+          TEST_CASE(rollback_goes_past_what_was_loaded_more_than_once),
           TEST_CASE(require_sees_files_below_the_policys_folder_and_nothing_else),
           TEST_CASE(a_required_file_runs_once_in_the_environment_of_its_policy),
           TEST_CASE(timers_run_when_they_are_due_and_until_they_are_cancelled),
