@@ -280,7 +280,7 @@ describe("a storm", function()
         file:close()
         line:reload()
       end)
-      assert.is_true(reloads > 20, reloads .. " reloads")
+      assert.is_true(reloads >= 3, reloads .. " reloads")
       assert.equal(reloads + 1, server:metric("moonrelay_reloads_total", { result = "ok" }))
       server:await_metric("moonrelay_blocks", {}, 1) -- the listed net
       check_slots(server)
