@@ -38,6 +38,21 @@ struct service *mr__module_service(lua_State *L, const struct policy *p, const c
     return service;
 }
 
+void mr__module_check_in_use(lua_State *L, const struct policy *p, const char *function)
+{
+    if (p->generation->stage == GENERATION_LOADING) {
+        luaL_error(
+            L, "%s: the policy is not in use yet; call it in relay.after(0, function() ... end)",
+            function);
+    }
+}
+
+struct service *mr__module_acting(lua_State *L, const struct policy *p, const char *function)
+{
+    mr__module_check_in_use(L, p, function);
+    return mr__module_service(L, p, function);
+}
+
 struct str mr__module_reason(lua_State *L, int index, const struct policy *p, const char *function)
 {
     if (lua_isnoneornil(L, index)) {

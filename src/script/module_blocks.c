@@ -82,7 +82,7 @@ static int ended(lua_State *L, int rc, unsigned n, const char *function)
 static int on_block(lua_State *L)
 {
     struct policy *p = mr__module_policy(L);
-    struct service *service = mr__module_service(L, p, "relay.block");
+    struct service *service = mr__module_acting(L, p, "relay.block");
     struct what what;
     struct str reason;
     double seconds;
@@ -99,7 +99,7 @@ static int on_block(lua_State *L)
 
 static int on_unblock(lua_State *L)
 {
-    struct service *service = mr__module_service(L, mr__module_policy(L), "relay.unblock");
+    struct service *service = mr__module_acting(L, mr__module_policy(L), "relay.unblock");
     struct what what;
 
     check_what(L, "relay.unblock", &what);

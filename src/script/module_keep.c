@@ -134,7 +134,7 @@ static struct stores *stores_of(lua_State *L, const struct keep *k, const char *
                                 struct str *owner)
 {
     *owner = (struct str){k->policy->name, strlen(k->policy->name)};
-    return mr__service_stores(mr__module_service(L, k->policy, function));
+    return mr__service_stores(mr__module_acting(L, k->policy, function));
 }
 
 static void check_opened(lua_State *L, int rc, const char *function)

@@ -36,6 +36,11 @@ struct policy *mr__module_policy(lua_State *L);
 /* The service that the module acts on; raises where there is none. */
 struct service *mr__module_service(lua_State *L, const struct policy *p, const char *function);
 
+/* The same for what changes something that others see: raises before the policy is in use, since a
+ * load that fails, or is only tried, must have changed nothing. */
+struct service *mr__module_acting(lua_State *L, const struct policy *p, const char *function);
+void mr__module_check_in_use(lua_State *L, const struct policy *p, const char *function);
+
 /* A reason: a text that will be cleaned, or the policy's name when it is nil. */
 struct str mr__module_reason(lua_State *L, int index, const struct policy *p, const char *function);
 

@@ -172,7 +172,7 @@ static int on_get(lua_State *L)
 static int on_kick(lua_State *L)
 {
     struct policy *p = mr__module_policy(L);
-    struct service *service = mr__module_service(L, p, "relay.kick");
+    struct service *service = mr__module_acting(L, p, "relay.kick");
     struct str reason = mr__module_reason(L, 2, p, "relay.kick");
     uint64_t session = check_session(L, "relay.kick");
 
@@ -186,7 +186,7 @@ static int on_kick(lua_State *L)
 static int on_close(lua_State *L)
 {
     struct policy *p = mr__module_policy(L);
-    struct service *service = mr__module_service(L, p, "relay.close");
+    struct service *service = mr__module_acting(L, p, "relay.close");
     struct str reason = mr__module_reason(L, 2, p, "relay.close");
     struct str relay = check_id(L, "relay.close", "relay");
 
@@ -199,7 +199,7 @@ static int on_close(lua_State *L)
 
 static int on_notify(lua_State *L)
 {
-    struct service *service = mr__module_service(L, mr__module_policy(L), "relay.notify");
+    struct service *service = mr__module_acting(L, mr__module_policy(L), "relay.notify");
     struct str word = mr__argument_text(L, 2, "relay.notify", "word");
     uint64_t session = check_session(L, "relay.notify");
     int rc = mr__players_notify(service, session, word);

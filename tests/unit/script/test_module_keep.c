@@ -7,6 +7,8 @@
 
 #include "act.h"
 
+#include <errno.h>
+
 static struct act a;
 
 TEST(a_store_keeps_scalars_by_key)
@@ -155,7 +157,25 @@ TEST(running_out_of_memory_for_what_is_kept_is_an_error_of_the_hook)
     act_end(&a); /* which looks for what is left */
 }
 
+/* A load that fails, or is only tried, must have changed nothing. */
+TEST(what_is_kept_is_not_used_before_the_policy_is)
+{
+    static const char *const uses[] = {
+        "relay.store('s'):set('k', 1)",
+        "relay.store('s'):get('k')",
+        "relay.limiter('l', { rate = 1, burst = 1 }):take('k')",
+    };
+
+    act_begin(&a, NULL);
+    for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++) {
+        CHECK_EQ(act_load(&a, uses[i], ""), -EINVAL);
+        CHECK(strstr(a.rig.err.text, "the policy is not in use yet") != NULL);
+    }
+    act_end(&a);
+}
+
 TEST_MAIN(TEST_CASE(a_store_keeps_scalars_by_key),
+          TEST_CASE(what_is_kept_is_not_used_before_the_policy_is),
           TEST_CASE(what_is_kept_outlives_the_generation_and_belongs_to_the_policys_name),
           TEST_CASE(a_full_store_says_so_and_time_makes_room),
           TEST_CASE(a_limiter_gives_what_its_rate_allows),

@@ -227,6 +227,30 @@ TEST(policies_that_end_answer_nothing_that_waits)
     CHECK_EQ(mr__alloc_live(), 0);
 }
 
+/* A load that fails, or is only tried, must have changed nothing. */
+TEST(load_cannot_act_on_players_and_blocks)
+{
+    static const char *const calls[] = {
+        "relay.kick('1')",           "relay.close('51200.1')",
+        "relay.notify('1', 'x')",    "relay.block('10.0.0.1', 1)",
+        "relay.unblock('10.0.0.1')",
+    };
+
+    rig_start(&rig);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        char text[256];
+
+        snprintf(text, sizeof text,
+                 "local relay = require 'relay'\nreturn { load = function() %s end }", calls[i]);
+        CHECK_EQ(rig_load_policy(&rig, text), -EINVAL);
+        if (!strstr(rig.err.text, "the policy is not in use yet")) {
+            fprintf(stderr, "# %s: %s\n", calls[i], rig.err.text);
+        }
+        CHECK(strstr(rig.err.text, "the policy is not in use yet") != NULL);
+    }
+    rig_end(&rig);
+}
+
 /* ---- rollback -------------------------------------------------------------------------------- */
 
 TEST(rollback_goes_back_to_the_sources_before_and_a_second_one_forward_again)
@@ -692,6 +716,7 @@ TEST_MAIN(TEST_CASE(policies_that_loaded_nothing_want_nothing_and_admit_by_nobod
           TEST_CASE(what_waits_ends_in_the_generation_it_began_in),
           TEST_CASE(a_generation_before_ends_at_the_latest_with_the_deadline_of_what_waits),
           TEST_CASE(policies_that_end_answer_nothing_that_waits),
+          TEST_CASE(load_cannot_act_on_players_and_blocks),
           TEST_CASE(rollback_goes_back_to_the_sources_before_and_a_second_one_forward_again),
           TEST_CASE(rollback_goes_past_what_was_loaded_more_than_once),
           TEST_CASE(require_sees_files_below_the_policys_folder_and_nothing_else),
