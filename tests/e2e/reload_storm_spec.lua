@@ -135,6 +135,10 @@ describe("reloads under traffic", function()
         else
           assert.equal(200, answer.status, answer.body)
         end
+        if n % 20 == 1 then -- lives as long as two joins take, which wait, so that its timers speak
+          local wanted = players.go_on() + 2
+          loop.wait(function() return players.go_on() >= wanted end, "two joins")
+        end
         if n == math.floor(RELOADS / 2) then half, fds = server:memory(), server:fds() end
       end
       local grown, sum = server:memory() - half, 0
@@ -149,7 +153,7 @@ describe("reloads under traffic", function()
       assert.equal(refused, page:value("moonrelay_reloads_total", { result = "failed" }))
       server:await_log("tick of " .. RELOADS + 1)
       local ticks = check_ticks(server:stdout())
-      assert.is_true(ticks > RELOADS / 10, ticks .. " ticks")
+      assert.is_true(ticks > RELOADS / 40, ticks .. " ticks")
     end, { allow_log = { "mine", "reload" } })
   end)
 
