@@ -11,7 +11,7 @@
 --   hosts_only = true     of `left` only players whom somebody joined: everybody registers, hosts are joined
 --   key                   signs: `x-moonrelay-signature` is the HMAC-SHA256 of the body with it, in hex
 --   tries = 3             1 to 4, the next one 2, 4, 8 seconds later; an answer below 500 is final
---   timeout = 4           seconds for one try, 0.1 to 4
+--   timeout = 3.5         seconds for one try, 0.1 to 3.5: with four tries that is all that a notice may wait
 --
 -- The body is { event, now, reason, session, from, to, relay }: what of it the event has, as
 -- lua/README.md has it but without `meta`, where tickets are. What it gives up is an error in the log.
@@ -62,7 +62,7 @@ function webhook.load(cfg)
     hosts_only = { "boolean", default = true },
     key = { "string" },
     tries = { "number", default = 3, min = 1, max = 4, whole = true },
-    timeout = { "number", default = 4, min = 0.1, max = 4 },
+    timeout = { "number", default = 3.5, min = 0.1, max = 3.5 },
   })
   if not o.url:find("^https?://") then error("url does not begin with http:// or https://", 0) end
   o.wanted = {}

@@ -109,12 +109,19 @@ describe("webhook", function()
     assert.equal("status 404", errors(t)[1].fields.error)
   end)
 
-  it("tries as often as it is told", function()
+  it("tries as often as it is told, and ends by itself when every try takes all of its time", function()
     local t = chain { tries = 1 }
     t.http[URL] = { status = 500, body = "" }
     host_leaves(t)
     t:advance(60)
     assert.equal(1, #t.requests)
+    t = chain { tries = 4 }
+    t.http[URL] = { delay = 60 }
+    host_leaves(t)
+    t:advance(60)
+    assert.equal(4, #t.requests)
+    assert.equal(1, #errors(t))
+    assert.equal("webhook gave up", errors(t)[1].msg)
   end)
 
   it("refuses settings that cannot be", function()
@@ -122,7 +129,7 @@ describe("webhook", function()
       ["set url: where to post to"] = {},
       ["url does not begin with http:// or https://"] = { url = "ftp://x/" },
       ["tries = 5 (a whole number from 1 to 4 is expected)"] = { url = URL, tries = 5 },
-      ["timeout = 9 (a number from 0.1 to 4 is expected)"] = { url = URL, timeout = 9 },
+      ["timeout = 9 (a number from 0.1 to 3.5 is expected)"] = { url = URL, timeout = 9 },
       ["events (a table of connected, created, destroyed, left is expected)"] = { url = URL, events = { "register" } },
     } do
       cfg[1] = "webhook"
