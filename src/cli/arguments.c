@@ -55,27 +55,33 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct reader *r, const 
     return -EINVAL;
 }
 
-/* Changes of one letter that turn a into b (Levenshtein), for "did you mean". */
+/* Changes of one letter, and swaps of neighbours (`relaod`), that turn a into b, for "did you
+ * mean": optimal string alignment. */
 static unsigned distance(const char *a, const char *b)
 {
-    unsigned row[WORD_MAX + 1];
-    size_t n = strnlen(b, WORD_MAX);
+    unsigned rows[3][WORD_MAX + 1] = {{0}};
+    size_t n_a = strnlen(a, WORD_MAX), n_b = strnlen(b, WORD_MAX);
 
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = (unsigned)j;
+    for (size_t j = 0; j <= n_b; j++) {
+        rows[0][j] = (unsigned)j;
     }
-    for (size_t i = 0; a[i] && i < WORD_MAX; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i + 1;
-        for (size_t j = 1; j <= n; j++) {
-            unsigned best = diagonal + (a[i] != b[j - 1]);
-            best = row[j] + 1 < best ? row[j] + 1 : best;
+    for (size_t i = 1; i <= n_a; i++) {
+        unsigned *row = rows[i % 3];
+        const unsigned *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
+
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= n_b; j++) {
+            unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
+
+            best = above[j] + 1 < best ? above[j] + 1 : best;
             best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = row[j];
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                best = above2[j - 2] + 1 < best ? above2[j - 2] + 1 : best;
+            }
             row[j] = best;
         }
     }
-    return row[n];
+    return rows[n_a % 3][n_b];
 }
 
 /* The word that is so near that it was probably meant, or NULL. */
