@@ -7,9 +7,12 @@
 #include "server/startup.h"
 #include "service/settings.h"
 
+#include <curl/curl.h>
 #include <errno.h>
+#include <jansson.h>
 #include <luajit.h>
 #include <microhttpd.h>
+#include <sodium.h>
 #include <string.h>
 #include <uv.h>
 
@@ -78,4 +81,7 @@ void mr_server_print_version(FILE *out)
 {
     fprintf(out, "moonrelay %s\nlibuv %s\nlibmicrohttpd %s\n%s\n", mr_version(),
             uv_version_string(), MHD_get_version(), LUAJIT_VERSION);
+    fprintf(out, "libcurl %s\njansson %s\nlibsodium %s\n",
+            curl_version_info(CURLVERSION_NOW)->version, jansson_version_str(),
+            sodium_version_string());
 }

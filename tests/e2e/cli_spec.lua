@@ -54,6 +54,9 @@ describe("the command line", function()
       local result = daemon.run(args)
       assert.equal(0, result.code, result.stderr)
       assert.is_truthy(result.stdout:find("^moonrelay %d+%.%d+%.%d+[^\n]*\n"), result.stdout)
+      for _, library in ipairs { "libuv", "libmicrohttpd", "LuaJIT", "libcurl", "jansson", "libsodium" } do
+        assert.is_truthy(result.stdout:find("\n" .. library .. " %d"), library .. " is missing in: " .. result.stdout)
+      end
     end
   end)
 
@@ -61,6 +64,7 @@ describe("the command line", function()
     expect_one_line(daemon.run { "--no-such-flag" }, 2, "--no-such-flag")
     expect_one_line(daemon.run { "serve", "--no-such-flag" }, 2, "--no-such-flag")
     expect_one_line(daemon.run { "serv" }, 2, "serv")
+    expect_one_line(daemon.run { "relaod" }, 2, "did you mean reload?")
     expect_one_line(daemon.run { "serve", "extra" }, 2, "extra")
     expect_one_line(daemon.run { "serve", "--config" }, 2, "--config")
     expect_one_line(daemon.run { "serve", "--policy" }, 2, "--policy")
