@@ -37,7 +37,8 @@ static struct notice *notice_of(struct run *r)
     return (struct notice *)(void *)((char *)r - offsetof(struct notice, run));
 }
 
-static struct notice *take_notice(struct policies *p)
+/* g is the policy's: a chain that waited asks its shadows in a generation that is replaced. */
+static struct notice *take_notice(struct policies *p, struct generation *g)
 {
     struct notice *n = p->notices;
 
@@ -50,7 +51,7 @@ static struct notice *take_notice(struct policies *p)
     }
     if (n) {
         n->p = p;
-        mr__generation_hold(p->generation);
+        mr__generation_hold(g);
     }
     return n;
 }
@@ -142,7 +143,7 @@ static void lose(struct policies *p, enum hook hook, const char *why)
 static void start(struct policies *p, struct policy *policy, const struct hook_event *ev,
                   struct hook_map tags, struct event_copy **copy)
 {
-    struct notice *n = take_notice(p);
+    struct notice *n = take_notice(p, policy->generation);
     struct script_failure failure;
     int rc;
 

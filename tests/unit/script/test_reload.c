@@ -182,6 +182,30 @@ TEST(what_waits_ends_in_the_generation_it_began_in)
     rig_end(&rig);
 }
 
+TEST(a_shadow_behind_a_wait_holds_the_generation_of_its_chain_and_no_other)
+{
+    static const char config[] =
+        "return { policies = { './a.lua', { './b.lua', shadow = true }, './c.lua' } }";
+    struct rig_request req;
+
+    rig_start(&rig);
+    rig_file(&rig, "a.lua",
+             "local relay = require 'relay' return { create = function() relay.sleep(1) return"
+             " { ttl = 3 } end }");
+    rig_file(&rig, "b.lua", "return { create = function() return false, 'shadowed' end }");
+    rig_file(&rig, "c.lua", "return { create = function() return { idle = 2 } end }");
+    REQUIRE_EQ(rig_load(&rig, config), 0);
+    CHECK_STR(ask(&req), "");
+    REQUIRE_EQ(rig_reload(&rig, config), 0);
+    CHECK_EQ(info().generations, 2);
+    rig_advance(&rig, 1.1);
+    CHECK_STR(req.text, "admit ttl=3 idle=2");
+    CHECK_EQ(info().generations, 1);
+    REQUIRE_EQ(rig_reload(&rig, "return { policies = {} }"), 0);
+    CHECK_EQ(info().generations, 1);
+    rig_end(&rig);
+}
+
 TEST(a_generation_before_ends_at_the_latest_with_the_deadline_of_what_waits)
 {
     struct rig_request req;
@@ -714,6 +738,7 @@ TEST_MAIN(TEST_CASE(policies_that_loaded_nothing_want_nothing_and_admit_by_nobod
           TEST_CASE(a_load_that_waits_lets_the_generation_before_serve_and_another_load_is_busy),
           TEST_CASE(a_check_loads_everything_and_changes_nothing),
           TEST_CASE(what_waits_ends_in_the_generation_it_began_in),
+          TEST_CASE(a_shadow_behind_a_wait_holds_the_generation_of_its_chain_and_no_other),
           TEST_CASE(a_generation_before_ends_at_the_latest_with_the_deadline_of_what_waits),
           TEST_CASE(policies_that_end_answer_nothing_that_waits),
           TEST_CASE(load_cannot_act_on_players_and_blocks),
