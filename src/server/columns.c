@@ -25,6 +25,33 @@ void mr__columns_init(struct columns *t, const char *const *heads)
     }
 }
 
+/* How many bytes at s a terminal would obey and not show: controls, also those of 8 bits in
+ * UTF-8 (C1), and what turns the direction of a text or ends its line. What players say of
+ * themselves gets here as tags. */
+static size_t obeyed(const unsigned char *s)
+{
+    if (s[0] < 0x20 || s[0] == 0x7f) {
+        return 1;
+    }
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0) {
+        return 2;
+    }
+    if (s[0] == 0xe2 && s[1] == 0x80) { /* U+200E, U+200F, U+2028 to U+202E */
+        return (s[2] & 0xfeu) == 0x8e || (s[2] >= 0xa8 && s[2] <= 0xae) ? 3 : 0;
+    }
+    return s[0] == 0xe2 && s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9 ? 3 : 0; /* U+2066 on */
+}
+
+static void clean(char *text)
+{
+    for (char *at = text; *at; at++) {
+        size_t n = obeyed((const unsigned char *)at);
+
+        memset(at, '?', n);
+        at += n > 1 ? n - 1 : 0;
+    }
+}
+
 void mr__columns_add(struct columns *t, const char *format, ...)
 {
     char text[CELL_MAX];
@@ -34,9 +61,7 @@ void mr__columns_add(struct columns *t, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (char *at = text; *at; at++) {
-        *at = (unsigned char)*at < 0x20 || *at == 0x7f ? '?' : *at;
-    }
+    clean(text);
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 64;
         char **cells = mr__realloc(t->cells, cap, sizeof *cells);
