@@ -71,7 +71,7 @@ static const struct {
     {"debug", "not available to policies"},
     {"ffi", "not available to policies"},
     {"jit", "not available to policies"},
-    {"package", "policies may only require \"relay\""},
+    {"package", "require sees \"relay\" and files below the policy's folder"},
     {"module", "return a table instead"},
     {"getfenv", "not available to policies"},
     {"setfenv", "not available to policies"},

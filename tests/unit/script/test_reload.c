@@ -546,7 +546,7 @@ TEST(commands_return_text_or_json_or_say_what_failed)
         {"list", "a", "json [1,\"a\"]"}, {"missing", NULL, "-2: policy p has no command missing"},
         {"raises", NULL, "-22: "},       {"wrong", NULL, "-22: "},
         {"long", NULL, "-22: "},         {"loops", NULL, "-22: "},
-        {"text", "y", "got y"},
+        {"walks", NULL, "walked"},       {"text", "y", "got y"},
     };
     struct rig_answer answer;
 
@@ -560,7 +560,8 @@ TEST(commands_return_text_or_json_or_say_what_failed)
                    "list = function(a) return { 1, a } end, raises = function() error('bad') end,\n"
                    "wrong = function() return tostring end,\n"
                    "['long'] = function() local s = ('x'):rep(1e6) return s .. s end,\n"
-                   "loops = function() while true do end end,\n"
+                   "loops = function() while true do end end, walks = function()\n"
+                   "local t = os.clock() while os.clock() - t < 0.05 do end return 'walked' end,\n"
                    "waits = function(a) relay.sleep(5) return a end,\n"
                    "hangs = function() relay.sleep(50) end } }"),
                0);
@@ -580,7 +581,7 @@ TEST(commands_return_text_or_json_or_say_what_failed)
     CHECK_STR(answer.text, "later");
     CHECK_STR(rig_call(&rig, &answer, "p", "hangs", NULL), "");
     rig_advance(&rig, 31);
-    CHECK(strstr(answer.text, "p.lua:9: waited longer than 30 s") != NULL);
+    CHECK(strstr(answer.text, "p.lua:10: waited longer than 30 s") != NULL);
     CHECK(strstr(rig.log_text, "hook=command") != NULL);
     rig_end(&rig);
 }
