@@ -563,7 +563,7 @@ function Bench:join(options)
 end
 
 local function connected(_, _, result, h)
-  result.via = h.relay and "relay" or "direct"
+  result.via = h.is_relayed and "relay" or "direct"
   if h.relay then
     set_view(result, "relay", h.relay)
     set_view(result, "host_relay", h.host_relay)

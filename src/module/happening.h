@@ -20,7 +20,7 @@ enum happening_kind {
     HAPPENED_CLOSED,  /* id: connection */
     HAPPENED_LOG,     /* number: level; text: area, message; fields */
     HAPPENED_COMMAND, /* id: connection, number: session; text: code, reason, host's relay, client's
-                         relay */
+                         relay; is_relayed */
     HAPPENED_KNOCK,  /* id: flow, number: what its relay had sent before; text: code, reason, relay;
                         spec, fields: tags, slots */
     HAPPENED_HTTP,   /* id: job, number: most bytes of a body; text: method, url, body; fields:
@@ -42,7 +42,7 @@ struct happening {
     enum happening_kind kind;
     uint64_t id, number;
     double seconds;
-    bool is_json, has_spec;
+    bool is_json, is_relayed, has_spec;
     struct str text[HAPPENING_TEXTS]; /* copies; s = NULL: none */
     struct happening_fields fields, slots;
     struct hook_spec spec;

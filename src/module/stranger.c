@@ -97,6 +97,7 @@ static void command_ended(struct bench *b, const struct service_outcome *o)
     if (h) {
         h->id = o->conn;
         h->number = o->session;
+        h->is_relayed = o->client_port != 0; /* the relay may have ended already */
     }
     tell_outcome(b, h, o);
     tell_relay(b, h, 2, relay_at(b, o->host_port));

@@ -205,6 +205,8 @@ static void set_outcome(lua_State *L, const struct happening *h)
     set_text(L, "reason", h, 1);
     if (h->kind == HAPPENED_COMMAND) {
         set_id(L, "session", h->number);
+        lua_pushboolean(L, h->is_relayed);
+        lua_setfield(L, -2, "is_relayed");
         set_text(L, "host_relay", h, 2);
         set_text(L, "relay", h, 3);
         return;

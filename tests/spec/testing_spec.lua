@@ -101,6 +101,16 @@ describe("a connect", function()
     assert.truthy(j.relay)
   end)
 
+  it("went through the relay also when a policy has ended it by then", function()
+    local t = bench [[local relay = require "relay"
+      return { created = function(ev) relay.close(ev.relay) end }]]
+    local _, c, j = game(t)
+    assert.is_true(j.ok)
+    assert.equal("relay", j.via)
+    assert.is_nil(j.relay)
+    assert.matches("^connect%-relay %d+$", t.lines[c.session.id][3])
+  end)
+
   it("is refused with PROTOCOL.md's codes", function()
     local t = bench [[return { create = function(ev) return false, "no-more" end }]]
     local _, c, j = game(t)
