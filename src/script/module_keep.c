@@ -163,6 +163,24 @@ static struct keep *self_store(lua_State *L, const char *usage)
     return k;
 }
 
+/*
+ * For reading. A policy that loads may look at what the generation before kept, so that
+ * its first decision is right, but a load that is only tried must neither make a store nor
+ * give one other bounds. NULL: there is none yet.
+ */
+static struct store *self_readable(lua_State *L, const char *usage)
+{
+    struct keep *k = mr__argument_self(L, store_type, usage);
+    struct policy *p = k->policy;
+
+    if (p->generation->stage != GENERATION_LOADING) {
+        return self_store(L, usage)->store;
+    }
+    return mr__stores_find(mr__service_stores(mr__module_service(L, p, "relay.store")),
+                           (struct str){p->name, strlen(p->name)},
+                           (struct str){k->name, k->n_name});
+}
+
 static struct keep *self_limiter(lua_State *L, const char *usage)
 {
     struct keep *k = mr__argument_self(L, limiter_type, usage);
@@ -232,11 +250,13 @@ static int written(lua_State *L, int rc, const char *function)
 
 static int on_get(lua_State *L)
 {
-    struct keep *k = self_store(L, "store:get(key)");
+    struct store *store = self_readable(L, "store:get(key)");
     struct str key = check_key(L, "store:get");
-    struct store_value v;
+    struct store_value v = {.type = MR_STORE_NIL};
 
-    mr__store_get(k->store, key, now_ns(k), &v);
+    if (store) {
+        mr__store_get(store, key, now_ns(lua_touserdata(L, 1)), &v);
+    }
     switch (v.type) {
     case MR_STORE_NUMBER:
         lua_pushnumber(L, v.number);
@@ -309,9 +329,9 @@ static int on_del(lua_State *L)
 
 static int on_count(lua_State *L)
 {
-    struct keep *k = self_store(L, "store:count()");
+    struct store *store = self_readable(L, "store:count()");
 
-    lua_pushnumber(L, (double)mr__store_count(k->store, now_ns(k)));
+    lua_pushnumber(L, store ? (double)mr__store_count(store, now_ns(lua_touserdata(L, 1))) : 0);
     return 1;
 }
 

@@ -229,6 +229,19 @@ static bool is_same(const char *a, size_t a_n, struct str b)
     return a_n == b.n && (b.n == 0 || memcmp(a, b.s, b.n) == 0);
 }
 
+static struct shelf *find_shelf(const struct stores *s, struct str owner, struct str name,
+                                bool is_limiter)
+{
+    struct shelf *shelf = s->first;
+
+    while (shelf &&
+           !(shelf->is_limiter == is_limiter && is_same(shelf->owner, shelf->owner_n, owner) &&
+             is_same(shelf->name, shelf->name_n, name))) {
+        shelf = shelf->next;
+    }
+    return shelf;
+}
+
 /* Finds or makes one; `size` is that of a struct store or limiter, which begin with their shelf. */
 static int open_shelf(struct stores *s, struct str owner, struct str name, bool is_limiter,
                       uint64_t max, size_t size, struct shelf **out)
@@ -236,18 +249,16 @@ static int open_shelf(struct stores *s, struct str owner, struct str name, bool 
     if (max < 1 || max > MR_STORE_ENTRIES_MAX) {
         return -EINVAL;
     }
-    for (struct shelf *shelf = s->first; shelf; shelf = shelf->next) {
-        if (shelf->is_limiter == is_limiter && is_same(shelf->owner, shelf->owner_n, owner) &&
-            is_same(shelf->name, shelf->name_n, name)) {
-            shelf->max = max;
-            *out = shelf;
-            return 0;
-        }
+    struct shelf *shelf = find_shelf(s, owner, name, is_limiter);
+    if (shelf) {
+        shelf->max = max;
+        *out = shelf;
+        return 0;
     }
     if (s->n == MR_STORES_MAX) {
         return -ENOSPC;
     }
-    struct shelf *shelf = mr__alloc(1, size);
+    shelf = mr__alloc(1, size);
     if (!shelf) {
         return -ENOMEM;
     }
@@ -281,6 +292,13 @@ int mr__stores_open(struct stores *s, struct str owner, struct str name, uint64_
     *out = MR_CONTAINER(shelf, struct store, shelf);
     (*out)->ttl_ns = ttl_ns;
     return 0;
+}
+
+struct store *mr__stores_find(const struct stores *s, struct str owner, struct str name)
+{
+    struct shelf *shelf = find_shelf(s, owner, name, false);
+
+    return shelf ? MR_CONTAINER(shelf, struct store, shelf) : NULL;
 }
 
 /* ---- stores ---------------------------------------------------------------------------------- */

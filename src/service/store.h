@@ -46,6 +46,9 @@ void mr__stores_destroy(struct stores *s); /* accepts NULL */
 int mr__stores_open(struct stores *s, struct str owner, struct str name, uint64_t max,
                     uint64_t ttl_ns, struct store **out);
 
+/* As it is, not opened with other bounds; NULL: there is none. */
+struct store *mr__stores_find(const struct stores *s, struct str owner, struct str name);
+
 /* Expired entries are never seen; a time to live runs from the first write of a key, and is not
  * prolonged by later ones. set with MR_STORE_NIL deletes. 0; -ENOSPC: full; -ENOMEM; -EINVAL: key
  * or text is longer than the bounds above. */

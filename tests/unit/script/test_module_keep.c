@@ -162,7 +162,7 @@ TEST(what_is_kept_is_not_used_before_the_policy_is)
 {
     static const char *const uses[] = {
         "relay.store('s'):set('k', 1)",
-        "relay.store('s'):get('k')",
+        "relay.store('s'):del('k')",
         "relay.limiter('l', { rate = 1, burst = 1 }):take('k')",
     };
 
@@ -174,7 +174,25 @@ TEST(what_is_kept_is_not_used_before_the_policy_is)
     act_end(&a);
 }
 
+TEST(a_policy_that_loads_may_look_at_what_was_kept)
+{
+    act_begin(&a, NULL);
+    CHECK_STR(act(&a, "local s = relay.store('x', { max = 2 }) same(s:get 'k', nil)\n"
+                      "same(s:set('k', 'v'), true)"),
+              "admit");
+    REQUIRE_EQ(
+        act_load(&a,
+                 "local s = relay.store('x', { max = 1 }) same(s:get 'k', 'v')\n"
+                 "same(s:count(), 1) local none = relay.store 'none' same(none:get 'k', nil)\n"
+                 "same(none:count(), 0) error 'and then fails'",
+                 ""),
+        -EINVAL);
+    CHECK(strstr(a.rig.err.text, "and then fails") != NULL);
+    act_end(&a);
+}
+
 TEST_MAIN(TEST_CASE(a_store_keeps_scalars_by_key),
+          TEST_CASE(a_policy_that_loads_may_look_at_what_was_kept),
           TEST_CASE(what_is_kept_is_not_used_before_the_policy_is),
           TEST_CASE(what_is_kept_outlives_the_generation_and_belongs_to_the_policys_name),
           TEST_CASE(a_full_store_says_so_and_time_makes_room),
