@@ -22,7 +22,7 @@ int mr__alarms_reserve(struct alarms *as, size_t n)
 
     if (wanted > as->cap) {
         size_t cap = wanted < 64 ? 64 : wanted * 2;
-        struct alarm **grown = mr__realloc(as->heap, cap, sizeof *grown);
+        struct alarm **grown = mr__realloc(as->heap, cap, sizeof(void *));
 
         if (!grown) {
             return -ENOMEM;

@@ -59,7 +59,7 @@ static void drop_oldest(struct figures *fs)
     if (oldest < fs->n) {
         destroy(fs->items[oldest]);
         memmove(&fs->items[oldest], &fs->items[oldest + 1],
-                (fs->n - oldest - 1) * sizeof(fs->items[0]));
+                (fs->n - oldest - 1) * sizeof(void *));
         fs->n--;
     }
 }
@@ -73,7 +73,7 @@ static struct policy_figures *add(struct figures *fs, const char *policy)
     }
     if (fs->n == fs->cap) {
         size_t cap = fs->cap ? fs->cap * 2 : 8;
-        struct policy_figures **grown = mr__realloc(fs->items, cap, sizeof(*grown));
+        struct policy_figures **grown = mr__realloc(fs->items, cap, sizeof(void *));
 
         if (!grown) {
             return NULL;
