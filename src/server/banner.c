@@ -19,8 +19,9 @@
 #include <uv.h>
 
 enum {
-    PORT_TEXT_MAX = 12, /* "65535-65535," */
-    RULE_MAX = 480,     /* characters of one firewall rule; what a log record holds of a field */
+    PORT_TEXT_MAX = 12,       /* "65535-65535," */
+    PORT_INDEXES_MAX = 65536, /* of an engine */
+    RULE_MAX = 480, /* characters of one firewall rule; what a log record holds of a field */
 };
 
 void mr__banner_warn(const struct banner *b, const char *text)
@@ -83,7 +84,8 @@ char *mr__banner_relay_ranges(struct mr *mr)
     if (!ports) {
         return NULL;
     }
-    for (uint32_t i = 0; i < stats.ports; i++) {
+    /* Closed ones leave gaps between the indexes. */
+    for (uint32_t i = 0; n < stats.ports && i < PORT_INDEXES_MAX; i++) {
         struct mr_port_info info;
         if (mr_port_info(mr, i, &info) == 0) {
             ports[n++] = info.local.port;

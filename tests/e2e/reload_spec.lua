@@ -7,6 +7,7 @@
 --   --check changes nothing                               a_check_changes_nothing
 --   live settings are in force, the others are named      settings_change_as_far_as_they_can
 --   ports are added                                       relay_ports_may_be_added
+--   ports are taken away                                  the_status_names_the_relay_ports_that_stay
 --   rollback                                              rollback_brings_back_policies_and_settings
 --   requests wait for each other                          reloads_at_once_come_one_after_the_other
 --   many requests without an answer are one               many_hangups_while_one_loads_are_one_more_reload
@@ -129,6 +130,22 @@ describe("a reload", function()
       write(server, "moonrelay.lua", config 'udp_relay_ports = "0+7"')
       assert.equal(200, post(server, "/v1/reload").status)
       server:await_metric("moonrelay_ports", { state = "free" }, 8)
+      server.base_fds = server:fds()
+    end)
+  end)
+
+  it("the_status_names_the_relay_ports_that_stay", function()
+    with({ config = config 'udp_relay_ports = "0+7"', set = { udp_relay_ports = false },
+      files = { ["mine.lua"] = "return {}" } }, function(server)
+      local ports = server.relay_ports
+      table.sort(ports)
+      write(server, "moonrelay.lua", config(('udp_relay_ports = "%d,%d"'):format(ports[1], ports[8])))
+      assert.equal(200, post(server, "/v1/reload").status)
+      server:await_metric("moonrelay_ports", { state = "free" }, 2)
+      local client = control.connect(server)
+      local text = client:request("GET", "/v1/status").body:match('"relay":"([^"]*)"')
+      client:close()
+      assert.equal(ports[1] .. "," .. ports[8], text)
       server.base_fds = server:fds()
     end)
   end)
