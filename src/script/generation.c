@@ -52,6 +52,21 @@ static int call_loading(lua_State *L, struct loading *l)
     return n;
 }
 
+/* Where the value at the top was written, as far as it tells: only functions know their line. */
+static const char *place_of(lua_State *L, const struct policy_source *s)
+{
+    lua_Debug ar;
+
+    if (lua_isfunction(L, -1)) {
+        lua_pushvalue(L, -1);
+        lua_getinfo(L, ">S", &ar);
+        if (ar.linedefined > 0 && strcmp(ar.source, s->chunk) == 0) {
+            return lua_pushfstring(L, "%s:%d", s->chunk + 1, ar.linedefined);
+        }
+    }
+    return s->chunk + 1;
+}
+
 static void refuse_key(lua_State *L, const struct policy_source *s, const char *key, size_t n)
 {
     const char *names[MR_HOOK_COUNT + 8], *near;
@@ -60,7 +75,7 @@ static void refuse_key(lua_State *L, const struct policy_source *s, const char *
     for (size_t i = 0; later[i]; i++) {
         if (strcmp(later[i], key) == 0) {
             luaL_error(L, "%s: this version does not call '%s' yet; it comes with a later one",
-                       s->chunk + 1, key);
+                       place_of(L, s), key);
         }
     }
     for (size_t i = 0; i < MR_HOOK_COUNT; i++) {
@@ -74,7 +89,7 @@ static void refuse_key(lua_State *L, const struct policy_source *s, const char *
     }
     names[count] = NULL;
     near = mr__suggest_name(key, n, names);
-    luaL_error(L, "%s: unknown hook '%s'%s%s%s", s->chunk + 1, key, near ? "; did you mean " : "",
+    luaL_error(L, "%s: unknown hook '%s'%s%s%s", place_of(L, s), key, near ? "; did you mean " : "",
                near ? near
                     : " (register, connect, create, drop, connected, created, destroyed, left, "
                       "load and commands are known)",
