@@ -303,7 +303,8 @@ static int show_result(struct client *c, const json_t *a)
     const json_t *result = json_object_get(a, "result");
 
     if (json_is_string(result)) {
-        fprintf(c->out, "%s\n", json_string_value(result));
+        fwrite(json_string_value(result), 1, json_string_length(result), c->out);
+        fputc('\n', c->out);
     } else {
         json_dumpf(result, c->out, JSON_INDENT(2) | JSON_ENCODE_ANY);
         fputc('\n', c->out);
@@ -461,7 +462,7 @@ static int exchange(struct client *c, const char *endpoint, const char *body, js
         return fail_to_reach(c, rc);
     }
     curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
-    *answer = json_loadb(c->text ? c->text : "", c->n, 0, NULL);
+    *answer = json_loadb(c->text ? c->text : "", c->n, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(*answer)) {
         json_decref(*answer);
         return mr__startup_fail(c->err, MR_SERVER_EXIT_FAILED, -EPROTO,

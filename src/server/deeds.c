@@ -169,7 +169,7 @@ static void on_called(void *user, int rc, struct str text, bool is_json)
                        text.n > 0 ? line : mr_strerror(rc));
         return;
     }
-    result = is_json ? json_loadb(text.s, text.n, JSON_DECODE_ANY, NULL) : NULL;
+    result = is_json ? json_loadb(text.s, text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
     result = result ? result : mr__view_text(text);
     mr__api_answer(user, OK, json_pack("{s:o}", "result", result));
 }

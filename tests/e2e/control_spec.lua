@@ -28,6 +28,7 @@ local relay = require "relay"
 return {
   register = function(ev) return { tags = { user = ev.meta.user or "nobody" } } end,
   commands = {
+    nul = function(as) return as == "text" and "a\0b" or { "a\0b" } end,
     greet = function(who, and_whom) return "hello " .. who .. (and_whom and " and " .. and_whom or "") end,
     count = function() return { sessions = #relay.sessions() } end,
     slowly = function() relay.sleep(0.5) return "done" end,
@@ -292,6 +293,8 @@ describe("the commands", function()
       end
       assert.equal("hello --you\n", daemon.run({ "call", "--control=" .. server.dir .. "/control.sock", "mine", "greet",
         "--", "--you" }).stdout)
+      assert.equal("a\0b\n", cli(server, "call", "mine", "nul", "text").stdout)
+      assert.equal('[\n  "a\\u0000b"\n]\n', cli(server, "call", "mine", "nul", "table").stdout)
       assert.equal("ok, 0 ended\n", cli(server, "block", "192.0.2.0/24", "30m", "flood").stdout)
       assert.is_truthy(cli(server, "blocks").stdout:find("192.0.2.0/24 +29m%d+s +control +flood"))
       assert.equal("ok\n", cli(server, "unblock", "192.0.2.0/24").stdout)
