@@ -58,8 +58,7 @@ static void drop_oldest(struct figures *fs)
     }
     if (oldest < fs->n) {
         destroy(fs->items[oldest]);
-        memmove(&fs->items[oldest], &fs->items[oldest + 1],
-                (fs->n - oldest - 1) * sizeof(void *));
+        memmove(&fs->items[oldest], &fs->items[oldest + 1], (fs->n - oldest - 1) * sizeof(void *));
         fs->n--;
     }
 }
