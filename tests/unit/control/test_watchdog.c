@@ -23,8 +23,8 @@ static void sink(void *user, enum log_level level, const char *line, size_t n)
     CHECK_EQ(level, MR_LOG_WARN);
     CHECK_EQ(line[n - 1], '\n');
     atomic_fetch_add(&f->lines, 1);
-    atomic_fetch_add(&f->stuck, strstr(line, "is stuck") != NULL);
-    atomic_fetch_add(&f->over, strstr(line, "goes on") != NULL);
+    atomic_fetch_add(&f->stuck, memmem(line, n, "is stuck", 8) != NULL);
+    atomic_fetch_add(&f->over, memmem(line, n, "goes on", 7) != NULL);
 }
 
 static void set_up(struct fixture *f)
