@@ -192,7 +192,7 @@ int mr__json_decode(lua_State *L, const char *text, size_t n, char why[MR_JSON_W
 {
     struct holder *holder;
     size_t count = 0;
-    json_error_t e;
+    json_error_t e = {.text = ""}; /* jansson leaves it alone where it cannot allocate */
     int rc = check_bounds(text, n, why);
 
     if (rc != 0) {

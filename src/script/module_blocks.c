@@ -42,9 +42,9 @@ static void check_what(lua_State *L, const char *function, struct what *what)
     char why[MR_CIDR_WHY_MAX];
     struct str text;
 
+    what->block = (struct block_what){.kind = MR_BLOCK_TAGS};
     if (lua_istable(L, 1)) {
         refuse_address(L, function);
-        what->block.kind = MR_BLOCK_TAGS;
         what->block.tags = mr__argument_tags(L, 1, function, "what", &what->tags);
         if (what->block.tags.n == 0) {
             luaL_error(L, "%s: what is a table without tags (it would be everybody)", function);
