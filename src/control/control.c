@@ -486,7 +486,7 @@ int mr__control_create(struct control **out, const struct control_options *opts)
     fetch.loop = &c->loop;
     rc = mr__fetch_create(&c->fetch, &fetch);
     if (rc == 0) {
-        rc = mr__file_create(&c->files, &c->loop, MR_FILE_BEST);
+        rc = mr__file_create(&c->files, &c->loop, MR_BENEATH_BEST);
     }
     if (rc == 0) {
         rc = mr__watch_create(&c->watch, &c->loop, opts->on_change, opts->user);

@@ -9,6 +9,7 @@
 #ifndef MR_CONTROL_FILE_H
 #define MR_CONTROL_FILE_H
 
+#include "base/beneath.h"
 #include "service/host.h"
 
 #include <stdint.h>
@@ -18,14 +19,8 @@ enum { MR_FILE_MOST = 32 }; /* at once; above that -EBUSY */
 
 struct files;
 
-/* How a path is kept in its folder. */
-enum file_way {
-    MR_FILE_BEST, /* openat2(2), which follows links that stay inside; else WALK */
-    MR_FILE_WALK, /* name by name; no link is followed, and `..` is refused */
-};
-
 /* -ENOMEM. */
-int mr__file_create(struct files **out, uv_loop_t *loop, enum file_way way);
+int mr__file_create(struct files **out, uv_loop_t *loop, enum beneath_way way);
 
 /* As host.h's read; 0: out of memory. */
 uint64_t mr__file_start(struct files *f, struct str folder, struct str path, size_t max_bytes,

@@ -6,6 +6,7 @@
 #include "script/source.h"
 
 #include "base/alloc.h"
+#include "base/beneath.h"
 #include "base/suggest.h"
 #include "script/config_entry.h"
 #include "script/embedded.h"
@@ -15,13 +16,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -101,57 +100,10 @@ int mr__source_read(const char *path, char **text, size_t *n, const char **why)
     return rc;
 }
 
-/* Component by component, where the kernel (before 5.6) or a filter knows no openat2(). Links
- * inside of the folder are refused too then. */
-static int walk_below(int dir, const char *path)
-{
-    int at = dup(dir), next, rc;
-
-    while (at >= 0) {
-        size_t n = strcspn(path, "/");
-        bool is_last = path[n] == '\0';
-        char part[NAME_MAX + 1];
-
-        if (n == 0 || n > NAME_MAX || (n == 2 && memcmp(path, "..", 2) == 0)) {
-            close(at);
-            return -EXDEV;
-        }
-        memcpy(part, path, n);
-        part[n] = '\0';
-        next = openat(at, part,
-                      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (is_last ? O_NONBLOCK : O_DIRECTORY));
-        rc = -errno;
-        close(at);
-        if (next < 0 || is_last) {
-            return next < 0 ? rc : next;
-        }
-        at = next;
-        path += n + 1;
-    }
-    return -errno;
-}
-
-static int open_below(const char *folder, const char *path)
-{
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    int dir = open(*folder ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
-
-    if (dir < 0) {
-        return -errno;
-    }
-    fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
-    if (fd < 0) {
-        fd = errno == ENOSYS || errno == EPERM ? walk_below(dir, path) : -errno;
-    }
-    close(dir);
-    return fd;
-}
-
 int mr__source_read_below(const char *folder, const char *path, char **text, size_t *n,
                           const char **why)
 {
-    int fd = open_below(folder, path), rc = fd;
+    int fd = mr__beneath_open(folder, path, MR_BENEATH_BEST), rc = fd;
 
     if (fd >= 0) {
         rc = read_all(fd, text, n);

@@ -78,7 +78,7 @@ static void link_to(const struct fixture *f, const char *name, const char *targe
 }
 
 /* A folder `in` with what policies may see, and a secret beside it. */
-static void set_up(struct fixture *f, enum file_way way)
+static void set_up(struct fixture *f, enum beneath_way way)
 {
     char path[256];
 
@@ -175,7 +175,7 @@ static void check_refused(struct fixture *f, const char *path, int rc)
     CHECK(r->message[0] != 0);
 }
 
-static const enum file_way ways[] = {MR_FILE_BEST, MR_FILE_WALK};
+static const enum beneath_way ways[] = {MR_BENEATH_BEST, MR_BENEATH_WALK};
 
 TEST(a_file_below_the_folder_is_read_with_all_of_its_bytes)
 {
@@ -218,7 +218,7 @@ TEST(a_link_that_stays_inside_is_followed_by_the_better_way_only)
         link_to(&f, "in/inside", "sub/deep");
         int rc = read_path(&f, "inside")->rc;
         /* Where the kernel has no openat2 both are the walk. */
-        CHECK(rc == -EXDEV || (ways[i] == MR_FILE_BEST && rc == 0));
+        CHECK(rc == -EXDEV || (ways[i] == MR_BENEATH_BEST && rc == 0));
         tear_down(&f);
     }
 }
@@ -264,7 +264,7 @@ TEST(a_file_may_have_max_bytes_and_not_one_more)
     struct fixture f;
     struct str plain = {"plain", 5};
 
-    set_up(&f, MR_FILE_BEST);
+    set_up(&f, MR_BENEATH_BEST);
     CHECK_EQ(read_bytes(&f, plain, 4)->rc, 0);
     CHECK_EQ(read_bytes(&f, plain, 3)->rc, -EFBIG);
     CHECK_EQ(read_bytes(&f, plain, 0)->rc, -EFBIG);
@@ -276,7 +276,7 @@ TEST(a_file_whose_size_is_not_told_is_read_to_its_end_or_the_limit)
     struct fixture f;
     struct str stat = {"stat", 4};
 
-    set_up(&f, MR_FILE_BEST);
+    set_up(&f, MR_BENEATH_BEST);
     strcpy(f.folder, "/proc/self/"); /* it says 0 bytes */
     CHECK_EQ(read_bytes(&f, stat, 100000)->rc, 0);
     CHECK_GT(f.results[0].n, 10);
@@ -311,7 +311,7 @@ TEST(thirty_two_are_read_at_once_and_the_next_is_told_busy)
     struct fixture f;
     struct str plain = {"plain", 5};
 
-    set_up(&f, MR_FILE_BEST);
+    set_up(&f, MR_BENEATH_BEST);
     occupy(&f);
     for (int i = 0; i <= MR_FILE_MOST; i++) {
         start(&f, &f.results[i], plain, 100);
@@ -333,7 +333,7 @@ TEST(a_cancelled_read_says_nothing_whenever_it_is_cancelled)
     struct fixture f;
     struct str plain = {"plain", 5}, none = {"", 0};
 
-    set_up(&f, MR_FILE_BEST);
+    set_up(&f, MR_BENEATH_BEST);
     for (int turns = 0; turns < 20; turns++) {
         uint64_t id = start(&f, &f.results[0], plain, 100);
         for (int i = 0; i < turns / 4 && f.results[0].calls == 0; i++) {
@@ -361,7 +361,7 @@ TEST(it_ends_with_reads_in_every_state)
 
     for (int n = 0; n < 20; n++) {
         struct fixture f;
-        set_up(&f, MR_FILE_BEST);
+        set_up(&f, MR_BENEATH_BEST);
         for (int i = 0; i < 8; i++) {
             start(&f, &f.results[i], i == 3 ? none : plain, 100);
         }
@@ -381,11 +381,11 @@ TEST(memory_that_runs_out_leaves_nothing)
     struct fixture f;
 
     for (long n = 0; !is_through; n++) {
-        set_up(&f, MR_FILE_BEST);
+        set_up(&f, MR_BENEATH_BEST);
         mr__file_destroy(f.files);
         f.files = NULL;
         mr__alloc_fail_after(n);
-        if (mr__file_create(&f.files, &f.loop, MR_FILE_BEST) == 0 &&
+        if (mr__file_create(&f.files, &f.loop, MR_BENEATH_BEST) == 0 &&
             mr__file_start(f.files, (struct str){f.folder, strlen(f.folder)},
                            (struct str){"plain", 5}, 100, on_done, &f.results[0]) != 0) {
             REQUIRE_IN_TURNS(&f.loop, f.results[0].calls == 1);
