@@ -147,7 +147,12 @@ static void on_random(void *user, void *buf, size_t n)
 
 struct service_out mr__bench_out(struct bench *b)
 {
-    return (struct service_out){b, on_send, on_close, on_pause, on_reply, on_random};
+    return (struct service_out){.user = b,
+                                .send = on_send,
+                                .close = on_close,
+                                .pause = on_pause,
+                                .reply = on_reply,
+                                .random = on_random};
 }
 
 /* ---- what players do ------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #define MR_SERVICE_HOOKS_H
 
 #include "core/address.h"
+#include "service/lookup.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,6 +49,7 @@ enum {
     MR_KEY_MAX = 32,    /* bytes of a tag's or meta's key */
     MR_VALUE_MAX = 256, /* bytes of a tag's value */
     MR_SLOT_KEY_MAX = 128,
+    MR_TARGET_MAX = MR_LOOKUP_HOST_MAX + 8, /* bytes of host:port, [host]:port */
 };
 
 /* A borrowed string; not NUL-terminated; may hold any byte. */
@@ -120,6 +122,9 @@ struct hook_event {
     bool known;          /* drop: the sender has, or had in 10 minutes, a session here */
     const uint8_t *peek; /* drop: the first bytes */
     size_t peek_n;
+    struct str host;      /* lookup: as it was given */
+    int family;           /* lookup: 4, 6, or 0: either */
+    enum mr_lookup_op op; /* lookup: what for */
 };
 
 /* A relay's spec. has_*: the policy named it. */
@@ -129,6 +134,8 @@ struct hook_spec {
     /* drop: of this flow, while `create` is asked; within the HOLD settings */
     bool has_hold_packets, has_hold_bytes, has_hold_ns;
     uint64_t hold_packets, hold_bytes, hold_ns;
+    /* drop (and relay.open): host:port that the flow goes to; "": none */
+    char target[MR_TARGET_MAX + 1];
 };
 
 enum hook_outcome {
@@ -154,6 +161,9 @@ struct hook_answer {
     size_t n_slots;
     struct hook_spec spec; /* create, drop */
     uint64_t mute_ns;      /* drop, refused */
+    /* lookup: admitted, the address (its port is 0); refused, `nil, err`: what it said */
+    struct mr_addr address;
+    struct str message;
 };
 
 /* Owned by the service; lives from ask() until done() was called or cancel() returned. */

@@ -18,6 +18,7 @@
 #include "core/address.h"
 #include "engine/moonrelay.h"
 #include "service/hooks.h"
+#include "service/host.h"
 #include "service/settings.h"
 
 #include <stdbool.h>
@@ -52,6 +53,11 @@ struct service_out {
                   const char *data, size_t n);
     /* Fills n bytes from the kernel's random source. */
     void (*random)(void *user, void *buf, size_t n);
+    /* As in struct script_host: the address of a target. */
+    host_job (*lookup)(void *user, struct str host, int family, enum mr_lookup_op op,
+                       unsigned flags, void (*done)(void *arg, const struct mr_lookup_answer *a),
+                       void *arg);
+    void (*lookup_cancel)(void *user, host_job job);
 };
 
 struct service_options {
@@ -141,6 +147,17 @@ uint64_t mr__service_deadline(const struct service *s);
  * mr__service_destroy(), and of each session when its connection ends (left: drained). Whatever
  * still waits to be told when the service is destroyed is not. */
 void mr__service_stop(struct service *s, uint64_t now_ns);
+
+/* ---- lookup: asks the hooks `lookup`. */
+/* Does any policy define it? When not, nobody has to be asked. */
+bool mr__service_wants_lookup(const struct service *s);
+/* done is told the chain's answer once, from inside or later: NULL when nobody had an opinion.
+ * Returns a name for it, 0 when it was told already. */
+uint64_t mr__service_lookup(struct service *s, struct str host, int family, enum mr_lookup_op op,
+                            void (*done)(void *arg, const struct mr_lookup_answer *a), void *arg,
+                            uint64_t now_ns);
+/* done will not be called. */
+void mr__service_lookup_cancel(struct service *s, uint64_t id);
 
 /* ---- figures. */
 /* The whole page in the text format 0.0.4, NUL-terminated; mr__free() it. extra: a source of

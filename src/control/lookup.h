@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Names and literals become socket addresses here and nowhere else: bind, connect and
+ * send of UDP endpoints, targets, listeners, HTTP, relay.resolve. Control thread, except
+ * for the resolver's own.
+ *
+ *     mr_lookup_start ── custom lookup? ── no ──> mr_lookup_default ── a literal of the family ──>
+ * itself │ yes                        │ anything else v                            v answer, error,
+ * or "next" ──>       resolver (getaddrinfo in threads of ours)
+ *
+ * An answer is always told on a later turn of the loop than the one that asked, exactly
+ * once, and checked: the loop stays alive (uv_run() does not return) as long as one is
+ * due and not a moment longer. Start reading at mr_lookup_start().
+ */
+#ifndef MR_CONTROL_LOOKUP_H
+#define MR_CONTROL_LOOKUP_H
+
+#include "base/log.h"
+#include "service/lookup.h"
+
+#include <stdint.h>
+#include <uv.h>
+
+struct mr_lookup;
+struct metrics;
+
+/* A question. The caller's memory from the start until done was called or mr_lookup_cancel()
+ * returned; so a question about a literal allocates nothing. */
+struct mr_lookup_request {
+    void (*done)(struct mr_lookup_request *req, const struct mr_lookup_answer *answer);
+    void *user;
+    /* lookup.c's own */
+    struct mr_lookup_request *next, **link;
+    struct mr_lookup *lookup;
+    void *job; /* what waits elsewhere: a resolver's job, a custom lookup's ticket */
+    struct mr_addr addr;
+    int rc;
+    uint8_t family, op, flags, state;
+};
+
+/* Names a question to a custom lookup; never reused, so that a second or late answer is known. */
+typedef uint64_t mr_lookup_ticket;
+
+/* Somebody's own lookup: it is asked about every host, literals and wildcards too, with the family
+ * (4, 6, or 0: either). Called from the loop, never from inside mr_lookup_start(). It answers by
+ * mr_lookup_answer(), from inside or later; within 5 s, or the request fails with "timeout". */
+struct mr_lookup_custom {
+    void *user;
+    void (*ask)(void *user, mr_lookup_ticket ticket, const char *host, size_t n, int family,
+                enum mr_lookup_op op);
+    /* No answer is wanted any more (may be NULL). */
+    void (*forget)(void *user, mr_lookup_ticket ticket);
+};
+
+/* What the default asks about everything but literals; read at call time. start() gets a host that
+ * is NUL-terminated and borrowed; it calls done once, on any thread but never from inside. */
+struct mr_resolver {
+    void *user;
+    int (*getaddrinfo)(void *user, const char *host, const struct addrinfo *hints,
+                       struct addrinfo **out); /* in a thread of ours; may block */
+    void (*freeaddrinfo)(void *user, struct addrinfo *list);
+};
+
+struct mr_lookup_options {
+    uv_loop_t *loop;
+    struct log *log;     /* debug: each resolver call; NULL: nothing */
+    uint32_t threads;    /* of the resolver, started when needed; 0: 4 */
+    uint32_t queue;      /* names that wait for one; 0: 256 */
+    uint32_t timeout_ms; /* of a question to the resolver or a custom lookup; 0: 5000 */
+};
+
+/* -ENOMEM; negative errno of libuv. */
+int mr_lookup_create(struct mr_lookup **out, const struct mr_lookup_options *opts);
+
+/* Questions that are not answered are forgotten: done is not called. Jobs that hang are left to
+ * their threads, which own the memory from then on. What it closed is freed by the loop. NULL is
+ * fine. */
+void mr_lookup_destroy(struct mr_lookup *l);
+
+/* NULL: the default alone. Questions that were asked already stay with whom they were asked. */
+void mr_lookup_set_custom(struct mr_lookup *l, const struct mr_lookup_custom *custom);
+/* NULL: getaddrinfo(3). Must stay valid until mr_lookup_destroy(), and for jobs that hang beyond.
+ */
+void mr_lookup_set_resolver(struct mr_lookup *l, const struct mr_resolver *resolver);
+
+/* Through the custom lookup where there is one (flags: MR_LOOKUP_BUILT_IN: not), else the default.
+ * The host is copied where it has to wait. It never fails here: what is wrong is told to done. */
+void mr_lookup_start(struct mr_lookup *l, struct mr_lookup_request *req, const char *host, size_t n,
+                     int family, enum mr_lookup_op op, unsigned flags);
+/* The same through a custom lookup of the caller's own (an endpoint's); NULL: as above. */
+void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
+                          const struct mr_lookup_custom *own, const char *host, size_t n,
+                          int family, enum mr_lookup_op op, unsigned flags);
+
+/* The default: a literal of the family is itself, on the next turn; everything else is for the
+ * resolver, also a literal of the other family (which ends there in a "family" error). */
+void mr_lookup_default(struct mr_lookup *l, struct mr_lookup_request *req, const char *host,
+                       size_t n, int family);
+
+/* done will not be called. Fine when it was called already. */
+void mr_lookup_cancel(struct mr_lookup_request *req);
+
+/* A custom lookup's answer. NULL: no opinion, the default is asked. It is checked: the family, one
+ * a ticket. 0; -EALREADY: that question is over (counted). */
+int mr_lookup_answer(struct mr_lookup *l, mr_lookup_ticket ticket,
+                     const struct mr_lookup_answer *answer);
+
+struct mr_lookup_counts {
+    uint64_t literals, resolver_calls, script_calls, ignored; /* ignored: second or late answers */
+};
+void mr_lookup_count(const struct mr_lookup *l, struct mr_lookup_counts *out);
+
+/* moonrelay_lookup_total{kind,result}, moonrelay_lookup_duration_seconds (resolver only). For
+ * mr__service_add_metrics(). */
+void mr__lookup_metrics(void *user, struct metrics *m);
+
+#endif
