@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* See lookup_answer.h. Start reading at mr__lookup_answer_take(). */
+#include "service/lookup_answer.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool mr__lookup_literal(const char *host, size_t n, int family, struct mr_addr *out)
+{
+    struct mr_addr a = {.family = 0};
+
+    if (mr_addr_parse_ip(&a, host, n, NULL) != MR_ADDR_OK) {
+        return false;
+    }
+    if (family != 0 && a.family != family) {
+        return false;
+    }
+    *out = a;
+    return true;
+}
+
+void mr__lookup_answer_set(struct lookup_answer *a, const struct mr_addr *addr)
+{
+    a->answer = (struct mr_lookup_answer){.addr = *addr};
+    a->answer.addr.port = 0;
+}
+
+void mr__lookup_answer_fail(struct lookup_answer *a, int rc, const char *code, const char *format,
+                            ...)
+{
+    va_list args;
+
+    snprintf(a->code, sizeof a->code, "%s", code);
+    va_start(args, format);
+    vsnprintf(a->message, sizeof a->message, format, args);
+    va_end(args);
+    /* One line, whatever the host is that it names. */
+    for (char *c = a->message; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    }
+    a->answer = (struct mr_lookup_answer){.rc = rc, .code = a->code, .message = a->message};
+}
+
+static void fail_by_family(struct lookup_answer *a, const char *host, size_t n,
+                           const struct mr_addr *found, int family)
+{
+    char text[MR_ADDR_TEXT_MAX];
+    size_t m = mr_addr_format_ip(found, text, sizeof text);
+    bool is_itself = m == n && memcmp(host, text, n) == 0;
+
+    mr__lookup_answer_fail(a, -EAFNOSUPPORT, "family",
+                           "%.*s%s%s is an IPv%d address and IPv%d is asked for", (int)n, host,
+                           is_itself ? "" : ": ", is_itself ? "" : text, found->family, family);
+}
+
+void mr__lookup_answer_take(struct lookup_answer *a, const struct mr_lookup_answer *from,
+                            const char *host, size_t n, int family)
+{
+    if (from->rc < 0) {
+        mr__lookup_answer_fail(a, from->rc, from->code ? from->code : "failed", "%s",
+                               from->message ? from->message : "failed");
+        return;
+    }
+    if (from->addr.family != 4 && from->addr.family != 6) {
+        mr__lookup_answer_fail(a, -EAFNOSUPPORT, "family",
+                               "%.*s: the answer is no address, IPv%s is asked for", (int)n, host,
+                               family == 4   ? "4"
+                               : family == 6 ? "6"
+                                             : "4 or IPv6");
+        return;
+    }
+    if (family != 0 && from->addr.family != family) {
+        fail_by_family(a, host, n, &from->addr, family);
+        return;
+    }
+    mr__lookup_answer_set(a, &from->addr);
+}
