@@ -395,7 +395,7 @@ int mr__tables_move(struct tables *t, mr_relay_id id, const struct mr_addr *addr
     if (port == MR__NONE)
         return -ENOENT;
     mr_addr_canonicalize(&new);
-    rc = check_peer(t, &new);
+    rc = at[port].flags & MR__RELAY_LINKED ? -EINVAL : check_peer(t, &new);
     if (rc < 0)
         return rc;
     old = at[port].addr;
@@ -446,6 +446,8 @@ int mr__tables_pair(struct tables *t, mr_relay_id id_a, mr_relay_id id_b)
 
     if (rc < 0)
         return rc;
+    if ((at[a].flags | at[b].flags) & MR__RELAY_LINKED)
+        return -EINVAL;
     slot = pair_probe(t, a, b);
     if (t->pair_slots[slot])
         return 0;
@@ -540,6 +542,11 @@ int mr__tables_unlink(struct tables *t, uint32_t port, const struct mr_addr *fro
         return -ENOENT;
     remove_raw(t, found->charged);
     return 0;
+}
+
+bool mr__tables_has_link(const struct tables *t, uint32_t port, const struct mr_addr *from)
+{
+    return mr__links_find(&t->plane.links, port, from) != NULL;
 }
 
 /* ---- the decision

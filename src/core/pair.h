@@ -88,12 +88,14 @@ int mr__tables_free(struct tables *t, mr_relay_id id);
 /* Ends everything. Ids stay used up. */
 void mr__tables_clear(struct tables *t);
 /* Another address, port and pairs kept; the relay is that address's newest. The
- * same address again makes it the newest, too. -ENOENT, else as create. */
+ * same address again makes it the newest, too. -ENOENT, -EINVAL also for a linked one, else as
+ * create. */
 int mr__tables_move(struct tables *t, mr_relay_id id, const struct mr_addr *addr);
 /* -ENOENT */
 int mr__tables_set_egress(struct tables *t, mr_relay_id id, uint32_t egress);
 
-/* Pairing twice is no error (returns 0; 1 when it is new). -ENOENT  -ENOSPC */
+/* Pairing twice is no error (returns 0; 1 when it is new). -ENOENT  -ENOSPC
+ * -EINVAL: one is MR__RELAY_LINKED */
 int mr__tables_pair(struct tables *t, mr_relay_id a, mr_relay_id b);
 /* -ENOENT: no such relay, or no pair */
 int mr__tables_unpair(struct tables *t, mr_relay_id a, mr_relay_id b);
@@ -107,6 +109,8 @@ int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
  * -EINVAL port or address   -ENOENT no such relay   -EEXIST there is one with its key
  * -ENOSPC */
 int mr__tables_link(struct tables *t, const struct link *link);
+/* Any link, also a pair's. from is canonical. */
+bool mr__tables_has_link(const struct tables *t, uint32_t port, const struct mr_addr *from);
 /* -ENOENT */
 int mr__tables_unlink(struct tables *t, uint32_t port, const struct mr_addr *from);
 

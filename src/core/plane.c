@@ -218,7 +218,8 @@ APART enum mr_verdict decide_miss(struct plane *p, struct moment m, const struct
         return MR_VERDICT_NEW_FLOW;
     if (!port->generation)
         return MR_VERDICT_UNKNOWN_TARGET;
-    if (out->charged == m.nobody)
+    /* A linked relay's port is its own flow's: nobody else is known there, whoever he is. */
+    if (out->charged == m.nobody || (port->flags & MR__RELAY_LINKED))
         return MR_VERDICT_UNKNOWN_SENDER;
 
     sender = &p->relays.at[out->charged];
@@ -422,6 +423,15 @@ APART void count_other(struct plane *p, const struct plane_out *out)
         add(&p->drops[line_of(p->ports, out->charged)], 1);
 }
 
+/* Charged to whom it goes: a linked relay pays for both directions, and this one was not sent by
+ * its peer. (An echo's was.) */
+static inline bool is_return(const struct plane *p, const struct plane_out *out)
+{
+    return out->charged == out->target && out->charged < p->ports &&
+           (atomic_load_explicit(&p->shared[out->charged].flags, memory_order_relaxed) &
+            MR__SHARED_LINKED);
+}
+
 void mr__plane_finish(struct plane *p, const struct plane_rx *rx, uint32_t n,
                       const struct plane_out *out)
 {
@@ -439,8 +449,10 @@ void mr__plane_finish(struct plane *p, const struct plane_rx *rx, uint32_t n,
         }
         from = &counts[line_of(ports, out[i].charged)];
         to = &counts[line_of(ports, out[i].target)];
-        add(&from->packets_in, 1);
-        add(&from->bytes_in, size);
+        if (!is_return(p, &out[i])) {
+            add(&from->packets_in, 1);
+            add(&from->bytes_in, size);
+        }
         add(&to->packets_out, 1);
         add(&to->bytes_out, size);
         forwarded++;

@@ -69,7 +69,8 @@ static void remove_slot(struct relays *r, uint64_t hole)
     memset(&r->slots[hole], 0, sizeof r->slots[hole]);
 }
 
-/* Makes the relay the newest of its address. */
+/* Makes the relay the newest of its address. A linked one stays out of the index: it must not
+ * answer for an address that a player may have. */
 static void attach(struct relays *r, uint32_t port)
 {
     struct relay *relay = &r->at[port];
@@ -77,6 +78,8 @@ static void attach(struct relays *r, uint32_t port)
     struct address_slot *slot = &r->slots[probe(r, &relay->addr, hash)];
 
     relay->prev_same = relay->next_same = MR__NONE;
+    if (relay->flags & MR__RELAY_LINKED)
+        return;
     if (slot->addr.family) {
         relay->next_same = slot->head;
         r->at[slot->head].prev_same = port;
@@ -90,6 +93,8 @@ static void detach(struct relays *r, uint32_t port)
 {
     struct relay *relay = &r->at[port];
 
+    if (relay->flags & MR__RELAY_LINKED)
+        return;
     if (relay->next_same != MR__NONE)
         r->at[relay->next_same].prev_same = relay->prev_same;
     if (relay->prev_same != MR__NONE) {
@@ -207,7 +212,8 @@ static void set_parameters(struct relay_shared *s, struct relay_limits *l,
                            const struct relay_setup *setup, bool is_first)
 {
     uint64_t step_ns = setup->timeout_ns / ACTIVITY_STEPS;
-    uint32_t flags = setup->is_manual ? MR__SHARED_MANUAL : 0;
+    uint32_t flags =
+        (setup->is_manual ? MR__SHARED_MANUAL : 0) | (setup->is_linked ? MR__SHARED_LINKED : 0);
 
     set(&s->life_end_ns, setup->duration_ns ? end_of(setup->now_ns, setup->duration_ns) : 0);
     set(&s->cost, setup->bandwidth.cost);

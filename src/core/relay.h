@@ -40,6 +40,8 @@ enum mr__relay_flag {
     MR__RELAY_MANUAL = 1 << 0,  /* what its peer sends goes to the embedder, unlimited and
                                  * uncounted but for the verdict (mirrored to the shared line) */
     MR__RELAY_DYNAMIC = 1 << 1, /* made for a stranger; for counts and caps, ignored here */
+    MR__RELAY_LINKED = 1 << 2,  /* reached by raw links only: it is not in the index by address,
+                                 * has no pairs, and no stranger's business (shared line as well) */
 };
 
 /* Bits of struct relay.port_flags: they outlive the port's relays. */
@@ -65,6 +67,7 @@ struct relay {
 enum mr__shared_flag {
     MR__SHARED_MANUAL = 1 << 0,
     MR__SHARED_LIMITS = 1 << 1, /* look at struct relay_limits, too */
+    MR__SHARED_LINKED = 1 << 2, /* what it is charged and gets goes to its peer */
 };
 
 /*
@@ -150,7 +153,8 @@ int mr__relays_remove(struct relays *r, uint32_t port);
  * newest. -ENOENT, -EINVAL */
 int mr__relays_move(struct relays *r, uint32_t port, const struct mr_addr *addr);
 
-/* The newest relay of an address, or MR__NONE. addr must be canonical. */
+/* The newest relay of an address that is not MR__RELAY_LINKED, or MR__NONE. addr must be
+ * canonical. */
 uint32_t mr__relays_find(const struct relays *r, const struct mr_addr *addr);
 /* mr__relays_find() in two steps, so that other work fits between the fetch of the slot
  * and its use. */
@@ -188,7 +192,7 @@ struct relay_setup {
     struct limit_rate bandwidth; /* the smaller of setting and policy */
     struct limit_rate pps;
     uint64_t max_bytes;
-    bool is_manual;
+    bool is_manual, is_linked;
 };
 
 /* By control, before the relay's ADD is sent; no worker may know the port. */

@@ -83,6 +83,61 @@ int mr_link_remove(struct mr *mr, uint32_t port, const struct mr_addr *remote)
     return mr__tables_unlink(&mr->tables, port, remote);
 }
 
+static int check_dest(const struct mr *mr, const struct mr_addr *dest)
+{
+    const unsigned never = MR_ADDR_UNSPECIFIED | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST;
+
+    if (!dest->family)
+        return -EINVAL;
+    if (!dest->port || (mr_addr_classify(dest) & never))
+        return -EDESTADDRREQ;
+    return mr_is_own_address(mr, dest) ? -EADDRNOTAVAIL : 0;
+}
+
+/*
+ * The way back first: when the way out is there what was held goes out at once, and its answer
+ * must not be a stranger's. (A worker that has not applied either yet holds that answer, as a
+ * datagram of a flow that control will find in its tables.)
+ */
+int mr_target_add(struct mr *mr, mr_relay_id id, uint32_t port, const struct mr_addr *dest)
+{
+    uint32_t egress = mr__relay_port(mr, id);
+    struct link out = {.port = port, .egress = egress, .charged = egress, .target = MR__NONE};
+    struct link back = {.port = egress, .egress = port, .charged = egress, .target = egress};
+    int r;
+
+    if (egress == MR__NONE)
+        return -ENOENT;
+    if (!is_open(mr, port) || port == egress || !(mr->records[egress].flags & MR_RELAY_LINKED))
+        return -EINVAL;
+    out.from = back.to = mr->tables.plane.relays.at[egress].addr;
+    out.to = *dest;
+    mr_addr_canonicalize(&out.to);
+    back.from = out.to;
+    r = check_dest(mr, &out.to);
+    if (r < 0)
+        return r;
+    if (!reaches(mr, egress, &out.to) || !reaches(mr, port, &out.from))
+        return -EAFNOSUPPORT;
+    if (mr__tables_has_link(&mr->tables, port, &out.from))
+        return -EEXIST;
+    r = mr__tables_link(&mr->tables, &back);
+    if (r < 0)
+        return r;
+    r = mr__tables_link(&mr->tables, &out);
+    if (r < 0)
+        (void)mr__tables_unlink(&mr->tables, egress, &out.to);
+    return r;
+}
+
+int mr_is_linked(const struct mr *mr, uint32_t port, const struct mr_addr *remote)
+{
+    struct mr_addr from = *remote;
+
+    mr_addr_canonicalize(&from);
+    return is_open(mr, port) && from.family && mr__tables_has_link(&mr->tables, port, &from);
+}
+
 /* ------------------------------------------------------------------ flows */
 
 void mr_set_miss_events(struct mr *mr, int are_wanted)

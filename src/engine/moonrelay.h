@@ -258,6 +258,10 @@ MR_API int mr_is_own_address(const struct mr *mr, const struct mr_addr *a);
 
 enum mr_relay_flags {
     MR_RELAY_MANUAL = 1 << 0, /* its peer's datagrams go to mr_poll() instead of being forwarded */
+    MR_RELAY_LINKED = 1 << 1, /* reached by its links only (mr_target_add()): it has no pairs, does
+                               * not move, and mr_relay_of() does not find it; whoever else sends
+                               * to its port is a MISS with reason UNKNOWN_SENDER, whatever the
+                               * pairing. Not together with MANUAL. */
 };
 
 /* What a policy may set on top of mr_limits. 0 = nothing of its own. The stricter of both
@@ -343,6 +347,19 @@ MR_API MR_MUST_CHECK int mr_link_add(struct mr *mr, uint32_t port, const struct 
                                      uint32_t egress, const struct mr_addr *dest,
                                      mr_relay_id charged);
 MR_API int mr_link_remove(struct mr *mr, uint32_t port, const struct mr_addr *remote);
+
+/* Sends a relay's flow on to a server: what the relay's peer sends to `port` (another one of ours)
+ * leaves from the relay's own port to dest, and what dest sends there leaves from `port` to the
+ * peer. So dest sees one of our ports for each such relay, and its answers find their way. Both
+ * directions count as activity and against the relay's limits; counted `in` is what the peer
+ * sent, `out` what dest did. Both links end with the relay, and with `port`. The relay must be
+ * MR_RELAY_LINKED (-EINVAL). -EEXIST: the peer has a link at `port` already. -EDESTADDRREQ,
+ * -EADDRNOTAVAIL, -EAFNOSUPPORT as mr_relay_create() says of a peer. -ENOENT. -ENOSPC. */
+MR_API MR_MUST_CHECK int mr_target_add(struct mr *mr, mr_relay_id id, uint32_t port,
+                                       const struct mr_addr *dest);
+
+/* 1 if something that comes from remote to the port is forwarded by a link; 0. */
+MR_API int mr_is_linked(const struct mr *mr, uint32_t port, const struct mr_addr *remote);
 
 /* ---------------------------------------------------------------- flows */
 

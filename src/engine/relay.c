@@ -48,6 +48,7 @@ static void write_setup(const struct mr *mr, const struct record *record, struct
         .pps = mr__limit_rate(own->packets_per_s, all->burst_ns),
         .max_bytes = own->max_bytes,
         .is_manual = (record->flags & MR_RELAY_MANUAL) != 0,
+        .is_linked = (record->flags & MR_RELAY_LINKED) != 0,
     };
 }
 
@@ -102,12 +103,17 @@ static int check_family(const struct mr *mr, uint32_t port, const struct mr_addr
     return -EAFNOSUPPORT;
 }
 
+static int are_flags(unsigned flags)
+{
+    return flags == 0 || flags == MR_RELAY_MANUAL || flags == MR_RELAY_LINKED;
+}
+
 static int check_spec(const struct mr *mr, const struct mr_relay_spec *spec)
 {
     struct mr_addr peer = spec->peer;
 
     if (spec->size != sizeof *spec || spec->port >= mr->options.max_ports ||
-        mr->ports[spec->port].state != PORT_OPEN || (spec->flags & ~(unsigned)MR_RELAY_MANUAL))
+        mr->ports[spec->port].state != PORT_OPEN || !are_flags(spec->flags))
         return -EINVAL;
     if (mr->records[spec->port].state != RELAY_NONE)
         return -EBUSY;
@@ -129,7 +135,8 @@ static void send_add(struct mr *mr, uint32_t port, unsigned flags)
 
 int mr_relay_create(struct mr *mr, const struct mr_relay_spec *spec, mr_relay_id *id)
 {
-    uint32_t flags = spec->flags & MR_RELAY_MANUAL ? MR__RELAY_MANUAL : 0;
+    uint32_t flags = (spec->flags & MR_RELAY_MANUAL ? MR__RELAY_MANUAL : 0) |
+                     (spec->flags & MR_RELAY_LINKED ? MR__RELAY_LINKED : 0);
     struct record *record;
     struct relay_setup setup;
     int r = check_spec(mr, spec);
