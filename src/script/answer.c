@@ -522,12 +522,8 @@ static int read_result(struct reader *r, int index, int n, enum hook hook, const
     }
 }
 
-int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *policy,
-                    struct answer *out, char why[ANSWER_WHY_MAX])
+void mr__answer_clear(struct answer *out)
 {
-    struct reader r = {.L = L, .out = out, .why = why};
-    int top = lua_gettop(L), rc;
-
     out->outcome = MR_HOOK_NO_OPINION;
     out->mute_ns = 0;
     out->oid = (struct str){0};
@@ -535,6 +531,17 @@ int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *
     out->via = MR_VIA_NONE;
     out->n_tags = out->n_slots = 0;
     out->spec = (struct hook_spec){0};
+    out->address = (struct mr_addr){.family = 0};
+    out->message[0] = '\0';
+}
+
+int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *policy,
+                    struct answer *out, char why[ANSWER_WHY_MAX])
+{
+    struct reader r = {.L = L, .out = out, .why = why};
+    int top = lua_gettop(L), rc;
+
+    mr__answer_clear(out);
     rc = read_result(&r, index, n, hook, policy);
     lua_settop(L, top);
     return rc;

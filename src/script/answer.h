@@ -27,6 +27,8 @@ struct answer {
     char numbers[MR_TAGS_MAX][32]; /* tag values that were numbers */
     struct hook_slot slots[MR_SLOTS_MAX];
     struct hook_spec spec;
+    struct mr_addr address;               /* lookup, admitted */
+    char message[MR_LOOKUP_TEXT_MAX + 1]; /* lookup, refused; reason is the code */
 };
 
 /* The chain's answer so far, and the memory of what it says. */
@@ -38,6 +40,7 @@ struct merged_answer {
     char tag_values[MR_TAGS_MAX][MR_VALUE_MAX];
     struct hook_slot slots[MR_SLOTS_MAX];
     char slot_keys[MR_SLOTS_MAX][MR_SLOT_KEY_MAX];
+    char message[MR_LOOKUP_TEXT_MAX + 1];
 };
 
 /* Reads the n values from index on (n may be 0) as the results of that hook. 0, or -EINVAL with
@@ -45,6 +48,14 @@ struct merged_answer {
  * no metamethod and looks at no more keys than an answer may have. */
 int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *policy,
                     struct answer *out, char why[ANSWER_WHY_MAX]);
+
+/* The same for `lookup` and for an endpoint's own function: an address as text or in a table with
+ * ip, `nil, err[, code]`, `false, reason`. family: that was asked for, 4, 6, or 0 for either.
+ * Raises when out of memory. */
+int mr__answer_read_address(lua_State *L, int index, int n, int family, const char *policy,
+                            struct answer *out, char why[ANSWER_WHY_MAX]);
+/* No opinion. */
+void mr__answer_clear(struct answer *out);
 
 void mr__answer_begin(struct merged_answer *all);
 

@@ -6,7 +6,7 @@
  *   ask ── policy 1 ── refuses? ──> REFUSE      the first refusal ends the chain
  *            │ fails? ────────────> FAILED      closed, unless on_error = "skip"
  *            │ waits? ────────────> the chain rests, with a copy of the event
- *            │ returns a table: merged; nil: no opinion
+ *            │ returns a table: merged; nil: no opinion; in `lookup` an address ends it
  *          policy 2 ... ──────────> ADMIT when one returned a table, else NO_OPINION
  *
  * A chain has its own memory for the answer, since done() may ask again before it
@@ -54,18 +54,22 @@ static int push_arguments(lua_State *L, struct run *r)
 {
     const struct chain *c = chain_of(r);
 
-    mr__event_push(L, c->ev, c->all.answer.tags);
-    return 1;
+    return mr__event_push_arguments(L, c->ev, c->all.answer.tags);
 }
 
-int mr__chain_read(lua_State *L, struct policies *p, struct policy *policy, enum hook hook,
-                   int index, int n, struct merged_answer *all, struct script_failure *failure)
+int mr__chain_read(lua_State *L, struct policies *p, struct policy *policy,
+                   const struct hook_event *ev, int index, int n, struct merged_answer *all,
+                   struct script_failure *failure)
 {
     char why[ANSWER_WHY_MAX];
     int rc;
 
     luaL_checkstack(L, LUA_MINSTACK, "answer");
-    rc = mr__answer_read(L, index, n, hook, policy->name, &p->one, why);
+    if (ev->hook == MR_HOOK_LOOKUP) {
+        rc = mr__answer_read_address(L, index, n, ev->family, policy->name, &p->one, why);
+    } else {
+        rc = mr__answer_read(L, index, n, ev->hook, policy->name, &p->one, why);
+    }
     if (rc == 0 && all && p->one.outcome == MR_HOOK_ADMIT) {
         rc = mr__answer_merge(all, &p->one, why);
     }
@@ -79,7 +83,7 @@ static int take(lua_State *L, struct run *r, int index, int n, struct script_fai
 {
     struct chain *c = chain_of(r);
 
-    return mr__chain_read(L, c->p, r->policy, c->ev->hook, index, n, &c->all, failure);
+    return mr__chain_read(L, c->p, r->policy, c->ev, index, n, &c->all, failure);
 }
 
 enum call_result mr__chain_count(struct policies *p, const struct run *r, enum hook hook, int rc,
@@ -169,7 +173,11 @@ static bool end_policy(struct chain *c, int rc, const struct script_failure *fai
     case MR_CALL_REFUSE:
         end_with(c, MR_HOOK_REFUSE, c->p->one.reason);
         c->all.answer.mute_ns = c->p->one.mute_ns;
+        snprintf(c->all.message, sizeof c->all.message, "%s", c->p->one.message);
+        c->all.answer.message = (struct str){c->all.message, strlen(c->all.message)};
         return true;
+    case MR_CALL_ADMIT:
+        return hook == MR_HOOK_LOOKUP; /* a name has one address: the first that is given */
     case MR_CALL_ERROR:
         if (c->run.is_refused_to_wait) {
             end_with(c, MR_HOOK_BUSY, "busy");
@@ -196,12 +204,14 @@ static bool keep_event(struct chain *c)
     return c->copy != NULL;
 }
 
-static const struct run_class decision_class;
+static const struct run_class decision_class, lookup_class;
 
 /* Asks policies from the i-th on. true: the chain has its answer (or was cancelled); false: it
  * rests. */
 static bool go_on(struct chain *c)
 {
+    bool is_lookup = c->ev->hook == MR_HOOK_LOOKUP;
+
     for (; c->i < c->g->n; c->i++) {
         struct policy *policy = &c->g->policies[c->i];
         struct script_failure failure;
@@ -217,7 +227,7 @@ static bool go_on(struct chain *c)
             }
             continue;
         }
-        rc = mr__run_start(&c->run, &decision_class, policy, &failure);
+        rc = mr__run_start(&c->run, is_lookup ? &lookup_class : &decision_class, policy, &failure);
         if (rc == RUN_WAITS) {
             if (keep_event(c)) {
                 return false;
@@ -273,6 +283,15 @@ static void on_ended(struct run *r, int rc, const struct script_failure *failure
 
 static const struct run_class decision_class = {
     .kind = RUN_DECISION,
+    .push_function = push_function,
+    .push_arguments = push_arguments,
+    .take = take,
+    .ended = on_ended,
+};
+
+static const struct run_class lookup_class = {
+    .kind = RUN_DECISION,
+    .is_lookup = true,
     .push_function = push_function,
     .push_arguments = push_arguments,
     .take = take,

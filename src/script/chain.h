@@ -72,8 +72,9 @@ void mr__chains_deinit(struct policies *p);
 
 /* Reads what a hook returned: the results are merged into all, unless that is NULL. For
  * run_class.take. */
-int mr__chain_read(lua_State *L, struct policies *p, struct policy *policy, enum hook hook,
-                   int index, int n, struct merged_answer *all, struct script_failure *failure);
+int mr__chain_read(lua_State *L, struct policies *p, struct policy *policy,
+                   const struct hook_event *ev, int index, int n, struct merged_answer *all,
+                   struct script_failure *failure);
 /* Counts and logs how a decision of a policy ended; p->one is its answer. */
 enum call_result mr__chain_count(struct policies *p, const struct run *r, enum hook hook, int rc,
                                  const struct script_failure *failure);

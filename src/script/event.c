@@ -23,6 +23,17 @@ const char *mr__event_hook_name(enum hook hook)
     return names[hook];
 }
 
+const char *mr__event_op_name(enum mr_lookup_op op)
+{
+    static const char *const names[MR_LOOKUP_OP_COUNT] = {
+#define X(constant, name) [MR_LOOKUP_##constant] = name,
+        MR_LOOKUP_OPS(X)
+#undef X
+    };
+
+    return names[op];
+}
+
 /* Keys are the upvalues of the closure that makes events, in this order: pushing one of them costs
  * a tenth of looking its text up among all strings. */
 /* clang-format off */
@@ -30,7 +41,7 @@ const char *mr__event_hook_name(enum hook hook)
     X(now) X(id) X(reason) X(tags) X(meta) X(addr) X(sender) X(session) X(peer) X(from) X(to) \
     X(oid) X(mode) X(via) X(relay) X(port) X(size) X(known) X(peek) X(ip) X(net) X(family) \
     X(text) X(since) X(joins) X(age) X(packets_in) X(packets_out) X(bytes_in) \
-    X(bytes_out) X(drops)
+    X(bytes_out) X(drops) X(host) X(op)
 /* clang-format on */
 
 enum event_key {
@@ -238,6 +249,17 @@ static void set_drop_fields(lua_State *L, const struct hook_event *ev)
     lua_rawset(L, -3);
 }
 
+static void set_lookup_fields(lua_State *L, const struct hook_event *ev)
+{
+    const char *op = mr__event_op_name(ev->op);
+
+    set_str(L, KEY_host, ev->host);
+    set_str(L, KEY_op, (struct str){op, strlen(op)});
+    if (ev->family != 0) {
+        set_number(L, KEY_family, ev->family);
+    }
+}
+
 /* In drop the sender is whom it is about: one table by two names. */
 static void set_addresses(lua_State *L, const struct hook_event *ev)
 {
@@ -298,6 +320,8 @@ static int make_event(lua_State *L)
     set_relay(L, KEY_relay, ev->relay);
     if (ev->hook == MR_HOOK_DROP) {
         set_drop_fields(L, ev);
+    } else if (ev->hook == MR_HOOK_LOOKUP) {
+        set_lookup_fields(L, ev);
     }
     return 1;
 }
@@ -326,6 +350,22 @@ static void push_made(lua_State *L, struct event_to_push *what)
 void mr__event_push(lua_State *L, const struct hook_event *ev, struct hook_map set_tags)
 {
     push_made(L, &(struct event_to_push){.ev = ev, .set_tags = set_tags});
+}
+
+int mr__event_push_arguments(lua_State *L, const struct hook_event *ev, struct hook_map set_tags)
+{
+    if (ev->hook != MR_HOOK_LOOKUP) {
+        mr__event_push(L, ev, set_tags);
+        return 1;
+    }
+    lua_pushlstring(L, ev->host.n > 0 ? ev->host.s : "", ev->host.n);
+    if (ev->family != 0) {
+        lua_pushinteger(L, ev->family);
+    } else {
+        lua_pushnil(L);
+    }
+    mr__event_push(L, ev, set_tags);
+    return 3;
 }
 
 void mr__event_push_session(lua_State *L, const struct hook_session *session)

@@ -106,6 +106,7 @@ static void take_event(struct block *b, struct hook_event *ev)
     take_str(b, &ev->oid);
     take_str(b, &ev->mode);
     take_str(b, &ev->via);
+    take_str(b, &ev->host);
     take_relay(b, &ev->relay);
     take_relay(b, &ev->target);
     peek = take(b, ev->peek, ev->peek_n);

@@ -4,8 +4,7 @@
  * mr__generation_load(); load_policy() is what happens to one file, start_load() to its
  * load(cfg), which may wait.
  *
- * To let policies define another hook, add it to MR_HOOKS (service/hooks.h) and take it
- * out of `later` below.
+ * To let policies define another hook, add it to MR_HOOKS (service/hooks.h).
  */
 #include "script/generation.h"
 
@@ -27,10 +26,6 @@ enum {
     COMMANDS_MAX = 64, /* of a policy */
     VERB_MAX = 64,
 };
-
-/* Keys of a policy that a later version calls. To ignore them would be a wrong answer: the policy
- * would load, and never be asked. */
-static const char *const later[] = {"lookup", NULL};
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -72,27 +67,18 @@ static void refuse_key(lua_State *L, const struct policy_source *s, const char *
     const char *names[MR_HOOK_COUNT + 8], *near;
     size_t count = 0;
 
-    for (size_t i = 0; later[i]; i++) {
-        if (strcmp(later[i], key) == 0) {
-            luaL_error(L, "%s: this version does not call '%s' yet; it comes with a later one",
-                       place_of(L, s), key);
-        }
-    }
     for (size_t i = 0; i < MR_HOOK_COUNT; i++) {
         names[count++] = mr__event_hook_name(i);
     }
     names[count++] = "load";
     names[count++] = "commands";
     names[count++] = "api";
-    for (size_t i = 0; later[i] && count + 1 < sizeof names / sizeof names[0]; i++) {
-        names[count++] = later[i];
-    }
     names[count] = NULL;
     near = mr__suggest_name(key, n, names);
     luaL_error(L, "%s: unknown hook '%s'%s%s%s", place_of(L, s), key, near ? "; did you mean " : "",
                near ? near
-                    : " (register, connect, create, drop, connected, created, destroyed, left, "
-                      "load and commands are known)",
+                    : " (register, connect, create, drop, lookup, connected, created, destroyed, "
+                      "left, load and commands are known)",
                near ? "?" : "");
 }
 

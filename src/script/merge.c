@@ -138,5 +138,8 @@ int mr__answer_merge(struct merged_answer *all, const struct answer *one, char w
         merge_slot(all, &one->slots[i]);
     }
     merge_spec(&all->answer.spec, &one->spec);
+    if (one->address.family != 0) {
+        all->answer.address = one->address;
+    }
     return 0;
 }

@@ -80,8 +80,7 @@ static int push_arguments(lua_State *L, struct run *r)
 {
     const struct notice *n = notice_of(r);
 
-    mr__event_push(L, n->ev, n->tags);
-    return 1;
+    return mr__event_push_arguments(L, n->ev, n->tags);
 }
 
 static int take(lua_State *L, struct run *r, int index, int n_results,
@@ -92,7 +91,7 @@ static int take(lua_State *L, struct run *r, int index, int n_results,
     if (!is_decision[n->ev->hook]) {
         return 0;
     }
-    return mr__chain_read(L, n->p, r->policy, n->ev->hook, index, n_results, NULL, failure);
+    return mr__chain_read(L, n->p, r->policy, n->ev, index, n_results, NULL, failure);
 }
 
 static void on_ended(struct run *r, int rc, const struct script_failure *failure)
@@ -124,6 +123,22 @@ static const struct run_class shadow_class = {
     .ended = on_ended,
 };
 
+static const struct run_class shadow_lookup_class = {
+    .kind = RUN_SHADOW,
+    .is_lookup = true,
+    .push_function = push_function,
+    .push_arguments = push_arguments,
+    .take = take,
+    .ended = on_ended,
+};
+
+static const struct run_class *class_of(enum hook hook)
+{
+    return hook == MR_HOOK_LOOKUP ? &shadow_lookup_class
+           : is_decision[hook]    ? &shadow_class
+                                  : &notice_class;
+}
+
 /* ---- losing ---------------------------------------------------------------------------------- */
 
 static void lose(struct policies *p, enum hook hook, const char *why)
@@ -153,8 +168,7 @@ static void start(struct policies *p, struct policy *policy, const struct hook_e
     }
     n->ev = ev;
     n->tags = tags;
-    rc = mr__run_start(&n->run, is_decision[ev->hook] ? &shadow_class : &notice_class, policy,
-                       &failure);
+    rc = mr__run_start(&n->run, class_of(ev->hook), policy, &failure);
     if (rc == RUN_WAITS) {
         *copy = *copy ? *copy : mr__event_copy(ev);
         if (*copy) {

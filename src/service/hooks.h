@@ -27,6 +27,7 @@
     X(CONNECT, "connect", 1)     \
     X(CREATE, "create", 1)       \
     X(DROP, "drop", 1)           \
+    X(LOOKUP, "lookup", 1)       \
     X(CONNECTED, "connected", 0) \
     X(CREATED, "created", 0)     \
     X(DESTROYED, "destroyed", 0) \

@@ -161,6 +161,7 @@ static void init_lists(struct service *s)
     mr__list_init(&s->waiting);
     mr__list_init(&s->moving);
     mr__knocks_init(s);
+    mr__lookups_init(s);
     mr__notices_init(s);
     mr__list_init(&s->gone);
     mr__blocks_init(s);
@@ -269,6 +270,7 @@ void mr__service_destroy(struct service *s)
     s->is_over = true;
     mr__notices_destroy(s);
     mr__knocks_destroy(s);
+    mr__lookups_destroy(s);
     mr__connections_destroy(s);
     mr__pool_deinit(s);
     mr__known_destroy(s);

@@ -31,6 +31,7 @@ enum {
     MR_LINE_MAX = 16384,             /* bytes of a command line, its end not counted */
     MR_REQUEST_ID_MAX = 64,          /* bytes of `command?id` */
     MR_PENDING_MAX = 1024,           /* chains that a policy may keep waiting */
+    MR_LOOKUPS_MAX = 1024,           /* that were asked, or wait until they may be */
     MR_COMMANDS_PER_TURN = 200,      /* of one connection, before others have a go */
     MR_TASKS_PER_TURN = 4096,        /* then the loop gets to its sockets again */
     MR_SCRIPT_MS_PER_TICK = 10,      /* likewise: of scripts' CPU time, the default of one hook */
@@ -501,6 +502,9 @@ struct service {
     struct list knocks, unasked; /* knocks */
     size_t n_knocks;
     struct task knock_task; /* asks about one of `unasked`, then lets others have a go */
+    struct list lookups;    /* that are not answered */
+    size_t n_lookups;
+    uint64_t last_lookup;
     size_t n_pending;
     unsigned asked;        /* policies were, since the last tick */
     uint64_t spent_before; /* what scripts had used of the CPU at the last tick, ns */
@@ -733,6 +737,12 @@ bool mr__dynamic_is_over(const struct service *s, const struct mr_addr *from,
 int mr__dynamic_count(struct service *s, struct seat *seat, const struct mr_addr *from,
                       struct seat *target);
 void mr__dynamic_uncount(struct service *s, struct seat *seat);
+
+/* ---- lookups (lookup.c) -------------------------------------------------------------------- */
+
+void mr__lookups_init(struct service *s);
+/* Nobody is told any more. */
+void mr__lookups_destroy(struct service *s);
 
 /* ---- known addresses (known.c), registrar budget (budget.c) -------------------------------- */
 

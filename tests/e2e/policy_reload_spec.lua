@@ -57,7 +57,7 @@ local BROKEN = {
   ["undeclared"] = "return { load = function() undeclared = 1 end }",
   ["register is a string"] = "return { register = 'yes' }",
   ["api 2 is not known"] = "return { api = 2 }",
-  ["'lookup'"] = "return { lookup = function() end }",
+  ["lookup is a number"] = "return { lookup = 4 }",
   ["no_such_module"] = "local x = require 'no_such_module' return {}",
 }
 

@@ -216,6 +216,12 @@ struct hook_event rig_event(enum hook hook)
         ev.peek = (const uint8_t *)"hello";
         ev.peek_n = 5;
         break;
+    case MR_HOOK_LOOKUP:
+        ev.meta = (struct hook_map){NULL, 0};
+        ev.host = rig_str("db.fleet");
+        ev.family = 4;
+        ev.op = MR_LOOKUP_SEND;
+        break;
     default:
         ev.reason = rig_str("idle");
         ev.relay = &the_relay;
@@ -317,6 +323,9 @@ static void on_done(struct hook_request *req, const struct hook_answer *a)
         if (a->mute_ns > 0) {
             say(" mute=%.10g", (double)a->mute_ns / 1e9);
         }
+        if (a->message.n > 0) {
+            say(": %.*s", (int)a->message.n, a->message.s);
+        }
         return;
     }
     if (a->oid.n > 0) {
@@ -327,6 +336,12 @@ static void on_done(struct hook_request *req, const struct hook_answer *a)
     }
     if (a->via != MR_VIA_NONE) {
         say(" via=%s", a->via == MR_VIA_DIRECT ? "direct" : "relay");
+    }
+    if (a->address.family != 0) {
+        char text[MR_ADDR_TEXT_MAX];
+
+        mr_addr_format(&a->address, text, sizeof text);
+        say(" %s", text);
     }
     say_tags_and_slots(a);
     say_spec(&a->spec);

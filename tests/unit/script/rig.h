@@ -46,8 +46,9 @@ int rig_load_policies(struct rig *r);
 /* Loads one policy, p.lua, with this text, alone in the chain. */
 int rig_load_policy(struct rig *r, const char *text);
 
-/* Asks and renders the answer: "none", "admit tags{a=1} slots{k=2} ttl=5", "refuse reason by
- * policy", "failed policy-error by policy". Valid until the next call. */
+/* Asks and renders the answer: "none", "admit tags{a=1} slots{k=2} ttl=5", "admit 10.0.0.5:0",
+ * "refuse reason by policy", "refuse code by policy: message", "failed policy-error by policy".
+ * Valid until the next call. */
 const char *rig_ask(struct rig *r, const struct hook_event *ev);
 /* Asks; returns the answer so far, which is "" when a hook waits. req stays where it is. */
 const char *rig_start_asking(struct rig *r, struct rig_request *req, const struct hook_event *ev);
