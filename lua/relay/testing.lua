@@ -56,9 +56,22 @@ local Player = {}
 ---@field error? "timeout"|"refused"|"resolve"|"tls"|"too-large"|"busy"|"failed" # there is none
 ---@field message? string # of the error
 
+---@class relay.testing.Lookup: relay.testing.Result
+---@field address? string # "10.4.4.4"
+---@field err? string # one line that names the host
+---@field op string # what policies see as ev.op
+
+---@class relay.testing.Host
+---@field [integer] string # addresses; the first one of the family is the answer
+---@field delay? number # seconds until it is there; above 5 it is late
+
+---@alias relay.testing.HostAnswer string|relay.testing.Host|false|nil
+---@alias relay.testing.HostFunction fun(host: string, family: 4|6|nil): relay.testing.HostAnswer, string?
+
 ---@class relay.testing.Bench
 ---@field files table<string, string> # what relay.read and the config's `file` find
 ---@field http table<string, relay.testing.Response>|fun(req: relay.testing.Request): relay.testing.Response?
+---@field hosts table<string, relay.testing.HostAnswer|relay.testing.HostFunction>|relay.testing.HostFunction
 ---@field lines table<string, string[]> # by session id: what the player was sent
 ---@field logs relay.testing.Log[]
 ---@field metrics table<string, { v: table<string, number>, value: number? }>
@@ -326,6 +339,17 @@ function on.loaded(bench, h)
   bench._loaded = { error = h.error }
 end
 
+function on.lookup(bench, h)
+  bench._errands[#bench._errands + 1] = { job = h.id, host = h.host, family = h.family, due = 0 }
+end
+
+function on.looked_up(bench, h)
+  local result = bench._asked[h.id]
+  bench._asked[h.id] = nil
+  settle_result(result, h.code, h.error)
+  result.address, result.err = h.address, h.error
+end
+
 function on.called(bench, h)
   local call = bench._calls[h.id]
   bench._calls[h.id] = nil
@@ -352,10 +376,10 @@ local ERRORS = { "timeout", "refused", "resolve", "tls", "too-large", "busy", "f
 -- What the test's own function says; it may play, but not let time pass.
 local function ask_test(bench, f, request)
   bench._is_asking = true
-  local ok, response = pcall(f, request)
+  local ok, response, why = pcall(f, request)
   bench._is_asking = false
   if not ok then error(response, 0) end
-  return response
+  return response, why
 end
 
 local function find_response(bench, request)
@@ -418,9 +442,57 @@ local function answer_file(bench, errand)
   end
 end
 
+-- What t.hosts says of a host: a list of addresses with its delay, or nil and why not.
+local function find_host(bench, host, family)
+  local found, why = check_type("t.hosts", bench.hosts, "table", "function"), nil
+  if type(found) == "table" then found = found[host] end
+  if type(found) == "function" then
+    found, why = ask_test(bench, function() return found(host, family ~= 0 and family or nil) end)
+  end
+  if not found then
+    -- What a resolver makes of a literal of the other family.
+    if found == nil and not why and core.address(host, true) then return { host } end
+    return nil, why and tostring(why) or ("%s: t.hosts has no such host"):format(host)
+  end
+  if type(check_type("t.hosts[" .. host .. "]", found, "string", "table")) == "string" then return { found } end
+  for key in pairs(found) do
+    if type(key) ~= "number" then check_choice("t.hosts[" .. host .. "]", key, { "delay" }) end
+  end
+  check_type("delay of a host", found.delay or 0, "number")
+  return found
+end
+
+-- The first address of the family, else the first.
+local function choose_address(host, list, family)
+  local first
+  for _, text in ipairs(list) do
+    local a = check_ip("an address of t.hosts[" .. host .. "]", text)
+    if family == 0 or a.family == family then return text end
+    first = first or text
+  end
+  return first
+end
+
+local function look_at_host(bench, errand)
+  local list, why = find_host(bench, errand.host, errand.family)
+  local address = list and choose_address(errand.host, list, errand.family)
+  errand.response = { address = address, why = why or ("%s has no address"):format(errand.host) }
+  if list and list.delay then errand.due = bench._core:clock() + math.ceil(math.max(list.delay, 0) * 1e9) end
+end
+
+local function answer_host(bench, errand)
+  local response = errand.response
+  if response.address then
+    bench._core:answer_lookup(errand.job, response.address)
+  else
+    bench._core:answer_lookup(errand.job, nil, "not-found", response.why)
+  end
+end
+
 -- Looks up what an errand will come to, and when.
 local function look_at(bench, errand)
   if errand.path or errand.response then return end
+  if errand.host then return look_at_host(bench, errand) end
   local response = find_response(bench, errand.request)
   local delay = response.delay or 0
   errand.is_late = delay > errand.request.timeout
@@ -430,12 +502,13 @@ local function look_at(bench, errand)
   end
 end
 
--- Answers what is due. Returns how many answers that were, and when the next one is due.
-function Bench:_answer()
+-- Answers what is due, or of that only one. Returns how many answers that were, and when the next one is due.
+function Bench:_answer(only)
   local now, due, later, nearest = self._core:clock(), {}, {}, math.huge
   for _, errand in ipairs(self._errands) do
-    look_at(self, errand)
-    if errand.due <= now then
+    local is_meant = not only or errand.job == only
+    if is_meant then look_at(self, errand) end
+    if is_meant and errand.due <= now then
       due[#due + 1] = errand
     else
       later[#later + 1] = errand
@@ -444,7 +517,7 @@ function Bench:_answer()
   end
   self._errands = later
   for _, errand in ipairs(due) do
-    (errand.path and answer_file or answer_http)(self, errand)
+    (errand.path and answer_file or errand.host and answer_host or answer_http)(self, errand)
     self:_pump()
   end
   return #due, nearest
@@ -453,7 +526,7 @@ end
 -- Lets time pass until then, or until is_over() says so.
 function Bench:_run(until_ns, is_over)
   local answers = 0
-  if self._is_asking then misuse("time cannot pass while t.http is asked") end
+  if self._is_asking then misuse("time cannot pass while t.http or t.hosts is asked") end
   self:_pump()
   while true do
     local n, nearest = self:_answer()
@@ -632,6 +705,31 @@ function Bench:drop(options)
   return result
 end
 
+local OPS = { "resolve", "bind", "connect", "send", "target", "listen", "http" }
+
+--- The address of a host, as something of the relay would ask for it: through the hooks `lookup`, then a literal
+--- is itself, then t.hosts. family nil: either.
+---@param host string
+---@param family? 4|6
+---@param op? "resolve"|"bind"|"connect"|"send"|"target"|"listen"|"http" # "resolve"
+---@return relay.testing.Lookup
+function Bench:lookup(host, family, op)
+  check_type("t:lookup: the host", host, "string")
+  if family ~= nil and family ~= 4 and family ~= 6 then
+    misuse("t:lookup: family = %s (4, 6 or nil is expected)", tostring(family))
+  end
+  check_choice("t:lookup: op", op or "resolve", OPS)
+  need_chain(self)
+  if self._is_asking then misuse("nothing can be looked up while t.http or t.hosts is asked") end
+  local result = new_result(self)
+  result.op = op or "resolve"
+  local id = self._core:ask(host, family or 0, result.op)
+  self._asked[id] = result
+  self:_pump()
+  self:_answer(id) -- of the world only this: what policies wait for comes with time
+  return result
+end
+
 --- Lets time pass: timers run, waits end, answers of the web and files arrive.
 ---@param seconds number
 function Bench:advance(seconds)
@@ -730,9 +828,9 @@ end
 
 local FIELDS = {
   "load", "reload", "join", "connect", "drop", "advance", "call", "close", "files", "http", "lines", "logs",
-  "metrics", "requests", "generation", "now",
+  "metrics", "requests", "generation", "now", "lookup", "hosts",
 }
-local LATER = { lookup = true, hosts = true, drain = true }
+local LATER = { drain = true }
 
 local bench_type = {
   __index = function(bench, key)
@@ -745,7 +843,7 @@ local bench_type = {
   end,
   __newindex = function(_, key)
     if LATER[key] then misuse("t.%s comes with a later version", key) end
-    unknown("t", key, { "files", "http" })
+    unknown("t", key, { "files", "http", "hosts" })
   end,
 }
 
@@ -760,9 +858,9 @@ function testing.new(options)
   local bench = {
     _core = core.bench { now = now, seed = seed },
     _start = now,
-    _conns = {}, _flows = {}, _errands = {}, _calls = {},
+    _conns = {}, _flows = {}, _errands = {}, _calls = {}, _asked = {},
     _drawn = 0, _ports = 0, _last_call = 0, _loaded = false, _source = false, _is_asking = false,
-    files = {}, http = {}, lines = {}, logs = {}, requests = {},
+    files = {}, http = {}, hosts = {}, lines = {}, logs = {}, requests = {},
   }
   bench.metrics = new_metrics(bench)
   for key, value in pairs(check_type("testing.new: settings", o.settings or {}, "table")) do

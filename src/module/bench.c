@@ -34,6 +34,14 @@ static unsigned poll_engine(struct bench *b)
     return n > 0 ? (unsigned)n : 0;
 }
 
+/* By the service or a lookup. */
+static uint64_t due(const struct bench *b)
+{
+    uint64_t service_ns = mr__service_deadline(b->service), lookup_ns = mr__bench_lookups_due(b);
+
+    return service_ns < lookup_ns ? service_ns : lookup_ns;
+}
+
 int mr__bench_settle(struct bench *b)
 {
     if (!mr__bench_is_running(b)) {
@@ -45,7 +53,8 @@ int mr__bench_settle(struct bench *b)
         mr__service_tick(b->service, b->now_ns);
         mr__bench_feed(b);
         mr__bench_after(b);
-        if (n == 0 && mr__service_deadline(b->service) > b->now_ns && mr_timeout_ms(b->mr) != 0) {
+        mr__bench_lookups(b);
+        if (n == 0 && due(b) > b->now_ns && mr_timeout_ms(b->mr) != 0) {
             return 0;
         }
     }
@@ -54,7 +63,7 @@ int mr__bench_settle(struct bench *b)
 
 static uint64_t next_due(struct bench *b)
 {
-    uint64_t due_ns = mr__service_deadline(b->service);
+    uint64_t due_ns = due(b);
     int engine_ms = mr_timeout_ms(b->mr);
 
     if (engine_ms >= 0 && b->now_ns + (uint64_t)engine_ms * 1000000 < due_ns) {
@@ -134,6 +143,7 @@ bool mr__bench_is_running(const struct bench *b)
 /* The service first: it makes the policies forget what is pending. */
 void mr__bench_stop(struct bench *b)
 {
+    mr__bench_lookups_deinit(b);
     mr__service_destroy(b->service);
     mr__policies_destroy(b->policies);
     mr_destroy(b->mr);

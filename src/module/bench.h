@@ -6,7 +6,8 @@
  *
  *   bench.c      life, time, log           player.c    connections and the registrar
  *   stranger.c   datagrams at relay ports  loading.c   settings, config and policies
- *   outside.c    HTTP and files, faked     happening.c what it all came to, for Lua
+ *   outside.c    HTTP and files, faked     lookup.c    names, faked
+ *   happening.c  what it all came to, for Lua
  *
  * Start reading at mr__bench_create(), mr__bench_settle(). Everything that is told in a
  * turn of the service is queued (happening.h) and looked at when the turn is over.
@@ -89,6 +90,7 @@ struct bench {
     struct stranger *knocking; /* whose datagram is being put in */
 
     struct errand *errands;
+    struct question *questions; /* about addresses of names, the oldest first */
     host_job last_job;
 
     bool is_loading;
@@ -167,5 +169,20 @@ struct script_host mr__bench_host(struct bench *b);
 int mr__bench_answer_http(struct bench *b, host_job job, const struct host_http_response *r);
 int mr__bench_answer_file(struct bench *b, host_job job, const struct host_file *f);
 void mr__bench_outside_deinit(struct bench *b);
+
+/* ---- lookup.c */
+/* As in struct script_host and struct service_out; user: the struct bench. */
+host_job mr__bench_lookup(void *user, struct str host, int family, enum mr_lookup_op op,
+                          unsigned flags, void (*done)(void *arg, const struct mr_lookup_answer *a),
+                          void *arg);
+void mr__bench_lookup_cancel(void *user, host_job job);
+/* The test's own: HAPPENED_LOOKED_UP with that id follows. 0: out of memory. */
+host_job mr__bench_ask(struct bench *b, struct str host, int family, enum mr_lookup_op op);
+/* Takes what is due one step further; when something will be (UINT64_MAX: nothing). */
+void mr__bench_lookups(struct bench *b);
+uint64_t mr__bench_lookups_due(const struct bench *b);
+/* -ENOENT: nobody waits for it any more. */
+int mr__bench_answer_lookup(struct bench *b, host_job job, const struct mr_lookup_answer *a);
+void mr__bench_lookups_deinit(struct bench *b);
 
 #endif

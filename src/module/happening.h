@@ -27,7 +27,9 @@ enum happening_kind {
                         headers; seconds: timeout */
     HAPPENED_READ,   /* id: job, number: most bytes; text[0]: path */
     HAPPENED_LOADED, /* number: whether it failed; text[0]: why */
-    HAPPENED_CALLED, /* id: as given; number: errno, positive; is_json; text[0] */
+    HAPPENED_LOOKUP, /* id: job, number: family; text[0]: host */
+    HAPPENED_LOOKED_UP, /* id; text: address, or code and message behind it */
+    HAPPENED_CALLED,    /* id: as given; number: errno, positive; is_json; text[0] */
 };
 
 enum { HAPPENING_TEXTS = 4 };

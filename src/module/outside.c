@@ -82,17 +82,24 @@ static host_job on_read(void *user, struct str folder, struct str path, size_t m
 
 static void on_cancel(void *user, host_job job)
 {
+    struct bench *b = user;
     struct errand **at = find_errand(user, job), *e = *at;
 
     if (e) {
         *at = e->next;
         mr__free(e);
+    } else {
+        mr__bench_lookup_cancel(b, job);
     }
 }
 
 struct script_host mr__bench_host(struct bench *b)
 {
-    return (struct script_host){.user = b, .http = on_http, .read = on_read, .cancel = on_cancel};
+    return (struct script_host){.user = b,
+                                .http = on_http,
+                                .read = on_read,
+                                .lookup = mr__bench_lookup,
+                                .cancel = on_cancel};
 }
 
 /* Takes it out of the list first: done() may start the next one. */

@@ -152,7 +152,9 @@ struct service_out mr__bench_out(struct bench *b)
                                 .close = on_close,
                                 .pause = on_pause,
                                 .reply = on_reply,
-                                .random = on_random};
+                                .random = on_random,
+                                .lookup = mr__bench_lookup,
+                                .lookup_cancel = mr__bench_lookup_cancel};
 }
 
 /* ---- what players do ------------------------------------------------------------------------- */

@@ -469,6 +469,58 @@ static int on_answer_file(lua_State *L)
     return finish(L, b, mr__bench_answer_file(b, job, &f));
 }
 
+static int check_family(lua_State *L, int index)
+{
+    int family = luaL_checkint(L, index);
+
+    luaL_argcheck(L, family == 0 || family == 4 || family == 6, index, "4, 6 or 0 is expected");
+    return family;
+}
+
+static enum mr_lookup_op check_op(lua_State *L, int index)
+{
+    static const char *const names[] = {
+#define X(constant, name) name,
+        MR_LOOKUP_OPS(X)
+#undef X
+            NULL};
+
+    return (enum mr_lookup_op)luaL_checkoption(L, index, NULL, names);
+}
+
+/* ask(host, family, op): an id; `looked_up` follows. */
+static int on_ask(lua_State *L)
+{
+    struct bench *b = check_running(L);
+    struct str host = check_str(L, 2);
+    int family = check_family(L, 3);
+    host_job job = mr__bench_ask(b, host, family, check_op(L, 4));
+
+    finish(L, b, job == 0 ? -ENOMEM : mr__bench_settle(b));
+    push_id(L, job);
+    return 1;
+}
+
+/* answer_lookup(job, address), or (job, nil, code, message) */
+static int on_answer_lookup(lua_State *L)
+{
+    struct bench *b = check_running(L);
+    host_job job = check_id(L, 2);
+    struct mr_lookup_answer a = {.rc = 0};
+
+    if (lua_isnoneornil(L, 3)) {
+        a.rc = -EIO;
+        a.code = luaL_checkstring(L, 4);
+        a.message = luaL_checkstring(L, 5);
+    } else {
+        struct str text = check_str(L, 3);
+
+        luaL_argcheck(L, mr_addr_parse_ip(&a.addr, text.s, text.n, NULL) == MR_ADDR_OK, 3,
+                      "an address is expected");
+    }
+    return finish(L, b, mr__bench_answer_lookup(b, job, &a));
+}
+
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
 /* take(): a list of what happened since the last one. */
@@ -537,6 +589,8 @@ void mr__userdata_open(lua_State *L)
                                        {"knock", on_knock},
                                        {"answer_http", on_answer_http},
                                        {"answer_file", on_answer_file},
+                                       {"ask", on_ask},
+                                       {"answer_lookup", on_answer_lookup},
                                        {"take", on_take},
                                        {"metrics", on_metrics},
                                        {NULL, NULL}};

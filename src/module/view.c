@@ -229,8 +229,8 @@ static void set_record(lua_State *L, const struct happening *h)
 
 void mr__view_happening(lua_State *L, const struct happening *h)
 {
-    static const char *const kinds[] = {"line", "closed", "log",    "command", "knock",
-                                        "http", "read",   "loaded", "called"};
+    static const char *const kinds[] = {"line", "closed", "log",    "command",   "knock", "http",
+                                        "read", "loaded", "lookup", "looked_up", "called"};
 
     lua_createtable(L, 0, 8);
     lua_pushstring(L, kinds[h->kind]);
@@ -257,6 +257,15 @@ void mr__view_happening(lua_State *L, const struct happening *h)
         break;
     case HAPPENED_LOADED:
         set_text(L, "error", h, 0);
+        break;
+    case HAPPENED_LOOKUP:
+        set_text(L, "host", h, 0);
+        set_number(L, "family", (double)h->number);
+        break;
+    case HAPPENED_LOOKED_UP:
+        set_text(L, "address", h, 0);
+        set_text(L, "code", h, 1);
+        set_text(L, "error", h, 2);
         break;
     case HAPPENED_CALLED:
         set_text(L, "text", h, 0);

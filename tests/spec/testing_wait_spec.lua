@@ -236,7 +236,7 @@ describe("the web", function()
     t:advance(0)
     assert.is_true(h.ok and extra.ok)
     t:join { meta = { url = "https://wait/" } }
-    assert.error_matches(function() t:advance(0) end, "time cannot pass while t.http is asked")
+    assert.error_matches(function() t:advance(0) end, "time cannot pass while t.http or t.hosts is asked")
     t.http = {}
     t:advance(0)
   end)
