@@ -98,6 +98,9 @@ struct script_host {
                             host_udp_done done, void *arg);
     host_job (*udp_send)(void *user, struct host_udp *u, struct str data, struct str host,
                          uint16_t port, host_udp_done done, void *arg);
+    /* Flags of the lookups that u's next calls start, kept with them while they wait; with
+     * MR_LOOKUP_BUILT_IN they go past u's own lookup as well. NULL: those of udp_open stay. */
+    void (*udp_flags)(void *user, struct host_udp *u, unsigned flags);
     int (*udp_address)(void *user, struct host_udp *u, struct mr_addr *out);
     int (*udp_answer)(void *user, struct host_udp *u, uint64_t ticket,
                       const struct mr_lookup_answer *a);
