@@ -25,20 +25,50 @@ local function enlarge(handle)
   end
 end
 
---- Opens a socket on `ip` (127.0.0.1) and `port` (any free one).
+-- Addresses that the kernel has chosen so far. A relay outlives its player's socket, and whoever is given the
+-- address next would find it there.
+local given = {}
+
+local function text_of(name)
+  return (name.ip:find(":", 1, true) and "[" .. name.ip .. "]" or name.ip) .. ":" .. name.port
+end
+
+local function bound(ip, port)
+  local handle = uv.new_udp()
+  local ok, err = handle:bind(ip, port)
+  if not ok then
+    handle:close()
+    loop.turn()
+    error("cannot bind " .. ip .. ":" .. port .. ": " .. err, 3)
+  end
+  return handle, handle:getsockname()
+end
+
+-- A bound handle with its address; those that were given before stay bound until a new one is found.
+local function fresh(ip)
+  local handle, name = bound(ip, 0)
+  if given[text_of(name)] then
+    local another, its_name = fresh(ip)
+    handle:close()
+    loop.turn()
+    return another, its_name
+  end
+  given[text_of(name)] = true
+  return handle, name
+end
+
+--- Opens a socket on `ip` (127.0.0.1) and `port` (a free one that no socket of this process has had).
 function udp.open(ip, port)
   local self = setmetatable({ queue = {}, head = 1, tail = 0, errors = {} }, Udp)
-  self.handle = uv.new_udp()
-  loop.own(self)
-  local ok, err = self.handle:bind(ip or "127.0.0.1", port or 0)
-  if not ok then
-    self:close()
-    error("cannot bind " .. (ip or "127.0.0.1") .. ":" .. (port or 0) .. ": " .. err, 2)
+  local name
+  if port and port ~= 0 then
+    self.handle, name = bound(ip or "127.0.0.1", port)
+  else
+    self.handle, name = fresh(ip or "127.0.0.1")
   end
+  loop.own(self)
   enlarge(self.handle)
-  local name = self.handle:getsockname()
-  self.ip, self.port = name.ip, name.port
-  self.text = (name.ip:find(":", 1, true) and "[" .. name.ip .. "]" or name.ip) .. ":" .. name.port
+  self.ip, self.port, self.text = name.ip, name.port, text_of(name)
   self:resume()
   return self
 end
