@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The caps on relays that nobody asked for: per source, per target, a share of the ports,
- * and the last two free ones for players. Control thread. Kept in C, below all policies:
+ * The caps on relays that nobody asked for, flows to targets among them: per source, per target
+ * (not those: one server is what they are for), a share of the ports, and the last two free ones
+ * for players. Control thread. Kept in C, below all policies:
  * noray's answer to an exhausted pool was to end its process.
  */
 #include "service/state.h"
@@ -47,8 +48,9 @@ bool mr__dynamic_is_over(const struct service *s, const struct mr_addr *from,
 
     return (source && source->count >= v->dynamic_per_address &&
             !mr__nets_contain(&s->caps_exempt, from)) ||
-           target->dynamics_to_me >= v->dynamic_per_target ||
-           (s->pool.n_dynamic + 1) * 100 > s->pool.n * v->dynamic_share ||
+           (target && target->dynamics_to_me >= v->dynamic_per_target) ||
+           (s->pool.n_kind[MR_SEAT_DYNAMIC] + s->pool.n_kind[MR_SEAT_TARGET] + 1) * 100 >
+               s->pool.n * v->dynamic_share ||
            mr__pool_free(s) <= FREE_PORTS_FOR_PLAYERS;
 }
 
@@ -69,9 +71,12 @@ int mr__dynamic_count(struct service *s, struct seat *seat, const struct mr_addr
     }
     source->count++;
     seat->source = source;
-    seat->target = target->relay;
-    seat->target_port = target->port;
-    target->dynamics_to_me++;
+    seat->target = 0;
+    if (target) {
+        seat->target = target->relay;
+        seat->target_port = target->port;
+        target->dynamics_to_me++;
+    }
     return 0;
 }
 
@@ -83,7 +88,7 @@ void mr__dynamic_uncount(struct service *s, struct seat *seat)
         return;
     }
     seat->source = NULL;
-    struct seat *target = mr__pool_seat(s, seat->target_port);
+    struct seat *target = seat->target ? mr__pool_seat(s, seat->target_port) : NULL;
     /* The target's port may have another player by now, or not be ours any more. */
     if (target && target->relay == seat->target && target->dynamics_to_me > 0) {
         target->dynamics_to_me--;

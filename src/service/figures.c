@@ -63,11 +63,21 @@ static void write_commands(const struct service *s, struct metrics *m)
     }
 }
 
+static size_t count_relays(const struct pool *pool)
+{
+    size_t n = 0;
+
+    for (unsigned i = 0; i < MR_SEAT_KIND_COUNT; i++) {
+        n += pool->n_kind[i];
+    }
+    return n;
+}
+
 void mr__service_counts(const struct service *s, struct service_counts *out)
 {
     *out = (struct service_counts){.connections = s->n_connections,
                                    .sessions = s->sessions.n,
-                                   .relays = s->pool.n_player + s->pool.n_dynamic};
+                                   .relays = count_relays(&s->pool)};
 }
 
 static void write_players(const struct service *s, struct metrics *m)
@@ -195,12 +205,10 @@ static void write_limits(const struct mr_stats *st, struct metrics *m)
 static void write_relays(const struct service *s, struct metrics *m)
 {
     const struct pool *pool = &s->pool;
-    const struct metric_label kinds[] = {label("kind", "player"), label("kind", "dynamic"),
-                                         label("kind", "target")};
     const struct metric_label states[] = {label("state", "free"), label("state", "quarantined"),
                                           label("state", "used")};
 
-    one(m, "noray_relay_count", MR_METRIC_GAUGE, "Relays.", pool->n_player + pool->n_dynamic);
+    one(m, "noray_relay_count", MR_METRIC_GAUGE, "Relays.", count_relays(pool));
     one(m, "moonrelay_notices_lost_total", MR_METRIC_COUNTER,
         "Notices to policies that found no room to wait.", s->figures.notices_lost);
     one(m, "noray_relay_expired", MR_METRIC_COUNTER, "Relays that ended because they were idle.",
@@ -208,9 +216,10 @@ static void write_relays(const struct service *s, struct metrics *m)
     one(m, "moonrelay_blocks", MR_METRIC_GAUGE, "Blocks by hand, and nets of policies' lists.",
         mr__blocks_count(s));
     mr__metrics_family(m, "moonrelay_relays", MR_METRIC_GAUGE, "Relays by what made them.");
-    mr__metrics_uint(m, &kinds[0], 1, pool->n_player);
-    mr__metrics_uint(m, &kinds[1], 1, pool->n_dynamic);
-    mr__metrics_uint(m, &kinds[2], 1, 0);
+    for (unsigned i = 0; i < MR_SEAT_KIND_COUNT; i++) {
+        struct metric_label l = label("kind", mr__seat_kind_name((enum seat_kind)i));
+        mr__metrics_uint(m, &l, 1, pool->n_kind[i]);
+    }
     mr__metrics_family(m, "moonrelay_ports", MR_METRIC_GAUGE, "Relay ports by state.");
     mr__metrics_uint(m, &states[0], 1, pool->n_ready);
     mr__metrics_uint(m, &states[1], 1, pool->n_quarantined);

@@ -198,6 +198,9 @@ static void merge_spec(struct hook_spec *a, const struct hook_spec *b)
     merge_u64(&a->has_hold_packets, &a->hold_packets, b->has_hold_packets, b->hold_packets);
     merge_u64(&a->has_hold_bytes, &a->hold_bytes, b->has_hold_bytes, b->hold_bytes);
     merge_u64(&a->has_hold_ns, &a->hold_ns, b->has_hold_ns, b->hold_ns);
+    if (b->target[0]) {
+        memcpy(a->target, b->target, sizeof a->target);
+    }
 }
 
 static int merge_slot(struct grant *g, const struct hook_slot *add)
@@ -229,6 +232,16 @@ int mr__grant_merge(struct grant *g, const struct hook_answer *answer)
         }
     }
     return mr__tags_merge(&g->tags, &answer->tags);
+}
+
+int mr__grant_preset(struct grant *g, const struct grant *from)
+{
+    const struct hook_answer answer = {.spec = from->spec,
+                                       .tags = mr__tags_map(&from->tags),
+                                       .slots = from->slots,
+                                       .n_slots = from->n_slots};
+
+    return mr__grant_merge(g, &answer);
 }
 
 void mr__grant_deinit(struct grant *g)

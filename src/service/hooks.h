@@ -93,6 +93,8 @@ struct hook_relay {
     struct hook_map tags;
     double since, age;
     uint64_t packets_in, bytes_in, packets_out, bytes_out, drops;
+    const char *kind;    /* "player", "dynamic", "target"; static */
+    struct mr_addr dest; /* target: where its flow goes; else family 0 */
 };
 
 enum hook_via { MR_VIA_NONE, MR_VIA_DIRECT, MR_VIA_RELAY };

@@ -411,14 +411,14 @@ static void make(struct service *s, struct connection *c)
     }
     set_sides(s, r, caller, host);
     for (size_t i = 0; i < r->n_sides; i++) {
-        if (r->sides[i].is_needed && !mr__making_is_free(s, &r->sides[i].addr)) {
-            mr__making_wait(s, &r->sides[i].addr, &r->waiter);
+        if (r->sides[i].is_needed && !mr__making_is_free(s, &r->sides[i].addr, MR_NO_ENTRY)) {
+            mr__making_wait(s, &r->sides[i].addr, MR_NO_ENTRY, &r->waiter);
             return;
         }
     }
     for (size_t i = 0; i < r->n_sides; i++) {
         if (r->sides[i].is_needed) {
-            mr__making_begin(s, &r->sides[i].making, &r->sides[i].addr);
+            mr__making_begin(s, &r->sides[i].making, &r->sides[i].addr, MR_NO_ENTRY);
         }
     }
     r->asked = 0;

@@ -2,7 +2,8 @@
 /*
  * A datagram that no link expected: its flow is held by the engine while policies think.
  * Control thread. `drop` may admit it; then `create` is asked, and the sender gets a relay
- * that is a pair with the one at the port it knocked at. Start reading at
+ * that is a pair with the one at the port it knocked at, or where the answer names a target a
+ * flow to that (target.c). Start reading at
  * mr__knock_missed(). A flow that is refused keeps the reason it was found with, unless a
  * policy said no.
  */
@@ -25,6 +26,7 @@ static void discard_flow(struct service *s, mr_flow_id flow, enum mr_verdict as)
 static void free_knock(struct service *s, struct knock *k)
 {
     mr__ask_cancel(s, &k->pending);
+    mr__target_cancel(s, k);
     mr__making_end(s, &k->making, NULL);
     mr__list_remove(&k->waiter.link);
     mr__list_remove(&k->task.link);
@@ -56,15 +58,15 @@ static void tell_refused(struct service *s, const struct knock *k, const struct 
                     .flow = k->flow, .code = mr__code_name(why->code), .reason = why->reason});
 }
 
-static void drop(struct service *s, struct knock *k, enum mr_verdict as)
+void mr__knock_drop(struct service *s, struct knock *k, enum mr_verdict as)
 {
     tell_dropped(s, k->flow, as);
     discard_flow(s, k->flow, as);
     free_knock(s, k);
 }
 
-static void refuse(struct service *s, struct knock *k, enum mr_verdict as,
-                   const struct refusal *why)
+void mr__knock_refuse(struct service *s, struct knock *k, enum mr_verdict as,
+                      const struct refusal *why)
 {
     tell_refused(s, k, why);
     discard_flow(s, k->flow, as);
@@ -83,15 +85,22 @@ static void discard_blocked(struct service *s, mr_flow_id flow, uint64_t until_n
                     MR_VERDICT_BLOCKED);
 }
 
-static void release(struct service *s, struct knock *k, const struct seat *sender)
+void mr__knock_discard_blocked(struct service *s, struct knock *k, uint64_t until_ns)
 {
-    tell_end(s, &(struct service_outcome){.flow = k->flow,
-                                          .reason = "",
-                                          .relay = sender->relay,
-                                          .spec = &k->grant.spec,
-                                          .tags = mr__tags_map(&sender->tags),
-                                          .slots = k->grant.slots,
-                                          .n_slots = k->grant.n_slots});
+    discard_blocked(s, k->flow, until_ns);
+    free_knock(s, k);
+}
+
+void mr__knock_release(struct service *s, struct knock *k, const struct seat *sender)
+{
+    tell_end(
+        s, &(struct service_outcome){.flow = k->flow,
+                                     .reason = "",
+                                     .relay = sender ? sender->relay : 0,
+                                     .spec = &k->grant.spec,
+                                     .tags = mr__tags_map(sender ? &sender->tags : &k->grant.tags),
+                                     .slots = k->grant.slots,
+                                     .n_slots = k->grant.n_slots});
     mr_flow_release(s->mr, k->flow);
     free_knock(s, k);
 }
@@ -104,7 +113,7 @@ void mr__knock_target_ended(struct service *s, uint32_t port)
         struct knock *k = MR_CONTAINER(l, struct knock, link);
         next = l->next;
         if (k->port == port) {
-            drop(s, k, k->reason);
+            mr__knock_drop(s, k, k->reason);
         }
     }
 }
@@ -118,13 +127,7 @@ void mr__knocks_destroy(struct service *s)
 
 /* ---- making the relay ---------------------------------------------------------------------- */
 
-/* Whose relay it is that was knocked at, when it is a player's. */
-static const struct session *owner_of(const struct service *s, const struct seat *seat)
-{
-    return mr__session_find(s, seat->owner);
-}
-
-static void log_admitted(struct service *s, const struct knock *k, const struct seat *seat)
+void mr__knock_log_admitted(struct service *s, const struct knock *k, const struct seat *seat)
 {
     char buf[MR_ADDR_TEXT_MAX];
 
@@ -137,17 +140,17 @@ static void pair_and_release(struct service *s, struct knock *k, struct seat *se
                              struct seat *target)
 {
     if (mr_pair(s->mr, sender->relay, target->relay) < 0) {
-        drop(s, k, k->reason);
+        mr__knock_drop(s, k, k->reason);
         return;
     }
-    log_admitted(s, k, sender);
-    release(s, k, sender);
+    mr__knock_log_admitted(s, k, sender);
+    mr__knock_release(s, k, sender);
 }
 
 static void commit(struct service *s, struct knock *k, struct seat *target)
 {
     if (mr__blocks_have_tags(s, mr__tags_map(&k->grant.tags))) {
-        drop(s, k, MR_VERDICT_BLOCKED);
+        mr__knock_drop(s, k, MR_VERDICT_BLOCKED);
         return;
     }
     const struct seat_request req = {
@@ -164,18 +167,18 @@ static void commit(struct service *s, struct knock *k, struct seat *target)
 
     if (rc < 0) {
         mr__making_end(s, &k->making, rc == -ENOMEM ? NULL : &why);
-        refuse(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason, &why);
+        mr__knock_refuse(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason, &why);
         return;
     }
     mr__making_end(s, &k->making, NULL);
     if (mr_pair(s->mr, seat->relay, target->relay) < 0) {
         mr__seat_undo(s, seat);
-        drop(s, k, k->reason);
+        mr__knock_drop(s, k, k->reason);
         return;
     }
     mr__seat_announce(s, seat, "dynamic");
-    log_admitted(s, k, seat);
-    release(s, k, seat);
+    mr__knock_log_admitted(s, k, seat);
+    mr__knock_release(s, k, seat);
 }
 
 /* Looks at the world as it is now. false: the knock is done with. */
@@ -186,12 +189,11 @@ static bool look(struct service *s, struct knock *k, struct seat **target)
     *target = mr__seat_of_relay(s, mr_relay_at(s->mr, k->port));
     uint64_t blocked_ns = mr__blocks_until(s, &k->from);
     if (blocked_ns != 0) {
-        discard_blocked(s, k->flow, blocked_ns);
-        free_knock(s, k);
+        mr__knock_discard_blocked(s, k, blocked_ns);
         return false;
     }
-    if (!*target) {
-        drop(s, k, k->reason);
+    if (!*target || (*target)->kind == MR_SEAT_TARGET) {
+        mr__knock_drop(s, k, k->reason);
         return false;
     }
     if (sender) {
@@ -199,10 +201,17 @@ static bool look(struct service *s, struct knock *k, struct seat **target)
         return false;
     }
     if (mr__unwelcome_has(s, &k->from) || mr__dynamic_is_over(s, &k->from, *target)) {
-        drop(s, k, k->reason);
+        mr__knock_drop(s, k, k->reason);
         return false;
     }
     return true;
+}
+
+void mr__knock_refuse_created(struct service *s, struct knock *k, const struct hook_answer *answer,
+                              const struct refusal *why)
+{
+    mr__making_end(s, &k->making, why);
+    mr__knock_refuse(s, k, answer->outcome == MR_HOOK_REFUSE ? MR_VERDICT_REFUSED : k->reason, why);
 }
 
 static void on_created(struct service *s, struct pending *pending, const struct hook_answer *answer)
@@ -212,12 +221,11 @@ static void on_created(struct service *s, struct pending *pending, const struct 
     struct refusal why;
 
     if (mr__answer_refuses(answer, &why)) {
-        mr__making_end(s, &k->making, &why);
-        refuse(s, k, answer->outcome == MR_HOOK_REFUSE ? MR_VERDICT_REFUSED : k->reason, &why);
+        mr__knock_refuse_created(s, k, answer, &why);
         return;
     }
     if (mr__grant_merge(&k->grant, answer) < 0) {
-        drop(s, k, k->reason);
+        mr__knock_drop(s, k, k->reason);
         return;
     }
     if (look(s, k, &target)) {
@@ -225,29 +233,19 @@ static void on_created(struct service *s, struct pending *pending, const struct 
     }
 }
 
-static void make(struct service *s, struct knock *k)
+void mr__knock_ask_create(struct service *s, struct knock *k,
+                          void (*answered)(struct service *s, struct pending *p,
+                                           const struct hook_answer *answer))
 {
-    struct seat *target;
-
-    if (!look(s, k, &target)) {
-        return;
-    }
-    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
-        mr__task_later(s, &k->task);
-        return;
-    }
-    if (!mr__making_is_free(s, &k->from)) {
-        mr__making_wait(s, &k->from, &k->waiter);
-        return;
-    }
-    mr__making_begin(s, &k->making, &k->from);
-    struct hook_session sender_view, target_view;
+    const struct seat *target = mr__seat_of_relay(s, mr_relay_at(s->mr, k->port));
     const struct session *sender = mr__session_at(s, &k->from);
-    const struct session *owner = owner_of(s, target);
+    const struct session *owner = target ? mr__session_find(s, target->owner) : NULL;
+    struct hook_session sender_view, target_view;
+
     if (sender) {
         mr__session_view(sender, &sender_view);
     }
-    if (owner) {
+    if (owner) { /* it is a player's relay that was knocked at */
         mr__session_view(owner, &target_view);
     }
     struct hook_event ev = {
@@ -258,7 +256,30 @@ static void make(struct service *s, struct knock *k)
         .peer = owner ? &target_view : NULL,
         .tags = mr__tags_map(&k->grant.tags),
     };
-    mr__ask(s, &k->pending, &ev, on_created);
+    mr__ask(s, &k->pending, &ev, answered);
+}
+
+static void make(struct service *s, struct knock *k)
+{
+    struct seat *target;
+
+    if (k->grant.spec.target[0]) {
+        mr__target_make(s, k);
+        return;
+    }
+    if (!look(s, k, &target)) {
+        return;
+    }
+    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
+        mr__task_later(s, &k->task);
+        return;
+    }
+    if (!mr__making_is_free(s, &k->from, MR_NO_ENTRY)) {
+        mr__making_wait(s, &k->from, MR_NO_ENTRY, &k->waiter);
+        return;
+    }
+    mr__making_begin(s, &k->making, &k->from, MR_NO_ENTRY);
+    mr__knock_ask_create(s, k, on_created);
 }
 
 /* Others had their go, or somebody else's creation for the sender's address has ended. */
@@ -269,7 +290,7 @@ static void run_task(struct service *s, struct task *task)
     if (k->waiter.has_refusal) {
         enum code code = k->waiter.refusal.code;
         bool is_refused = code == MR_CODE_REJECTED || code == MR_CODE_FULL;
-        refuse(s, k, is_refused ? MR_VERDICT_REFUSED : k->reason, &k->waiter.refusal);
+        mr__knock_refuse(s, k, is_refused ? MR_VERDICT_REFUSED : k->reason, &k->waiter.refusal);
         return;
     }
     make(s, k);
@@ -282,7 +303,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* A policy's bounds of what waits while `create` is asked, within those of the settings. A time
  * that is over already ends the flow, and a decision that comes then is too late. */
-static void bound_hold(struct service *s, const struct knock *k)
+static void bound_hold(struct service *s, struct knock *k)
 {
     const struct settings_values *v = mr__settings_values(s->settings);
     const struct hook_spec *spec = &k->grant.spec;
@@ -301,9 +322,34 @@ static void bound_hold(struct service *s, const struct knock *k)
     if (spec->has_hold_packets || spec->has_hold_bytes || spec->has_hold_ns) {
         mr_flow_hold(s->mr, k->flow, packets, bytes, time_ns);
     }
+    k->held_ns = time_ns ? time_ns : v->hold_time_ns;
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
+
+static void warn_no_target(struct service *s, const struct front *front)
+{
+    MR_JOURNAL(s, MR_JOURNAL_TARGET, MR_LOG_WARN, "relay",
+               "a flow at an open port has no target: neither a policy's answer to `drop` nor the "
+               "config's `ports` names one",
+               LOG_UINT("port", front->number));
+}
+
+/* An open port that has a target admits by itself. */
+static void on_admitted(struct service *s, struct knock *k, const struct hook_answer *answer)
+{
+    const struct front *front = mr__front_at(s, k->port);
+
+    if (mr__grant_merge(&k->grant, answer) < 0) {
+        mr__knock_drop(s, k, k->reason);
+    } else if (front && !k->grant.spec.target[0]) {
+        warn_no_target(s, front);
+        mr__knock_drop(s, k, k->reason);
+    } else {
+        bound_hold(s, k);
+        make(s, k);
+    }
+}
 
 static void on_drop_answered(struct service *s, struct pending *pending,
                              const struct hook_answer *answer)
@@ -311,22 +357,18 @@ static void on_drop_answered(struct service *s, struct pending *pending,
     struct knock *k = MR_CONTAINER(pending, struct knock, pending);
     struct refusal why;
 
-    if (answer->outcome == MR_HOOK_ADMIT) {
-        if (mr__grant_merge(&k->grant, answer) < 0) {
-            drop(s, k, k->reason);
-        } else {
-            bound_hold(s, k);
-            make(s, k);
-        }
+    if (answer->outcome == MR_HOOK_ADMIT ||
+        (answer->outcome == MR_HOOK_NO_OPINION && k->grant.spec.target[0])) {
+        on_admitted(s, k, answer);
     } else if (!mr__answer_refuses(answer, &why)) {
-        drop(s, k, k->reason);
+        mr__knock_drop(s, k, k->reason);
     } else if (answer->outcome == MR_HOOK_REFUSE) {
         tell_refused(s, k, &why);
         mr_flow_discard(s->mr, k->flow, MR_VERDICT_REFUSED, answer->mute_ns,
                         answer->mute_ns ? MR_VERDICT_MUTED : MR_VERDICT_REFUSED);
         free_knock(s, k);
     } else {
-        refuse(s, k, k->reason, &why);
+        mr__knock_refuse(s, k, k->reason, &why);
     }
 }
 
@@ -336,15 +378,38 @@ static void give_up(struct service *s, mr_flow_id flow, enum mr_verdict as)
     discard_flow(s, flow, as);
 }
 
+/* The port of a flow to a target is that flow's alone. */
+static bool is_egress(const struct service *s, uint32_t port)
+{
+    const struct seat *seat = mr__pool_seat(s, port);
+
+    return seat && seat->state == MR_SEAT_USED && seat->kind == MR_SEAT_TARGET;
+}
+
+static bool is_asked_about(struct service *s, uint32_t port)
+{
+    const struct front *front = mr__front_at(s, port);
+    bool is_wanted = mr__ask_is_wanted(s, MR_HOOK_DROP);
+
+    if (!front) {
+        return is_wanted && mr__pool_seat(s, port) && !is_egress(s, port);
+    }
+    if (!is_wanted && !front->preset.spec.target[0]) {
+        warn_no_target(s, front);
+        return false;
+    }
+    return !front->is_leaving;
+}
+
 /* false: it is done with, without a question. By now a link may exist: the event speaks of the
  * past. */
 static bool is_in_question(struct service *s, const struct knock *k)
 {
     mr_relay_id sender = mr_relay_of(s->mr, &k->from), target = mr_relay_at(s->mr, k->port);
 
-    if (sender != 0 && target != 0 &&
-        (mr__settings_values(s->settings)->pairing_open ||
-         mr_is_paired(s->mr, sender, target) == 1)) {
+    if (mr_is_linked(s->mr, k->port, &k->from) ||
+        (sender != 0 && target != 0 && mr__settings_values(s->settings)->pairing_open &&
+         !is_egress(s, k->port))) {
         tell_end(s, &(struct service_outcome){.flow = k->flow, .reason = "", .relay = sender});
         mr_flow_release(s->mr, k->flow);
         return false;
@@ -359,8 +424,7 @@ static bool is_in_question(struct service *s, const struct knock *k)
         discard_blocked(s, k->flow, blocked_ns);
         return false;
     }
-    if (!mr__pool_seat(s, k->port) || !mr__ask_is_wanted(s, MR_HOOK_DROP) ||
-        mr__unwelcome_has(s, &k->from)) {
+    if (!is_asked_about(s, k->port) || mr__unwelcome_has(s, &k->from)) {
         give_up(s, k->flow, k->reason);
         return false;
     }
@@ -371,12 +435,19 @@ static void ask(struct service *s, struct knock *k)
 {
     const char *reason = mr_verdict_name(k->reason);
     const struct seat *seat = mr__pool_seat(s, k->port);
+    const struct front *front = mr__front_at(s, k->port);
     struct hook_relay target;
+
+    if (front && mr__grant_preset(&k->grant, &front->preset) < 0) {
+        mr__knock_drop(s, k, k->reason);
+        return;
+    }
     struct hook_event hook = {
         .hook = MR_HOOK_DROP,
         .reason = {reason, strlen(reason)},
         .addr = k->from,
-        .port = seat->number,
+        .port = front ? front->number : seat->number,
+        .tags = mr__tags_map(&k->grant.tags),
         .size = k->size,
         .known = mr__known_has(s, &k->from),
         .peek = k->peek,
@@ -401,7 +472,7 @@ static void ask_waiting(struct service *s, struct task *task)
 
         mr__list_remove(&k->unasked);
         if (s->now_ns - k->since_ns >= held_ns) {
-            drop(s, k, MR_VERDICT_HOLD_EXPIRED);
+            mr__knock_drop(s, k, MR_VERDICT_HOLD_EXPIRED);
         } else if (!is_in_question(s, k)) {
             free_knock(s, k);
         } else {
@@ -430,6 +501,7 @@ static struct knock *add_knock(struct service *s, const struct knock *found)
 
     if (k) {
         *k = *found;
+        k->service = s;
         k->task.run = run_task;
         k->waiter.task = &k->task;
         mr__list_init(&k->task.link);

@@ -6,35 +6,38 @@
  */
 #include "service/state.h"
 
-static struct making *find(const struct service *s, const struct mr_addr *addr)
+static struct making *find(const struct service *s, const struct mr_addr *addr, uint32_t entry)
 {
     uint64_t hash = mr__table_hash(&s->key, addr, sizeof(struct mr_addr));
 
     for (struct table_node *n = mr__table_first(&s->makings, hash); n; n = mr__table_next(n)) {
         struct making *m = MR_CONTAINER(n, struct making, node);
-        if (mr_addr_equal(&m->addr, addr)) {
+        if (m->entry == entry && mr_addr_equal(&m->addr, addr)) {
             return m;
         }
     }
     return NULL;
 }
 
-bool mr__making_is_free(const struct service *s, const struct mr_addr *addr)
+bool mr__making_is_free(const struct service *s, const struct mr_addr *addr, uint32_t entry)
 {
-    return find(s, addr) == NULL;
+    return find(s, addr, entry) == NULL;
 }
 
-void mr__making_begin(struct service *s, struct making *m, const struct mr_addr *addr)
+void mr__making_begin(struct service *s, struct making *m, const struct mr_addr *addr,
+                      uint32_t entry)
 {
     m->addr = *addr;
+    m->entry = entry;
     m->is_held = true;
     mr__list_init(&m->waiters);
     mr__table_add(&s->makings, &m->node, mr__table_hash(&s->key, addr, sizeof(struct mr_addr)));
 }
 
-void mr__making_wait(struct service *s, const struct mr_addr *addr, struct waiter *w)
+void mr__making_wait(struct service *s, const struct mr_addr *addr, uint32_t entry,
+                     struct waiter *w)
 {
-    struct making *m = find(s, addr);
+    struct making *m = find(s, addr, entry);
 
     w->has_refusal = false;
     mr__list_push_back(&m->waiters, &w->link);

@@ -125,6 +125,7 @@ static void remove_seat(struct service *s, struct seat *seat)
     }
     pool->seats[seat->at] = last;
     last->at = seat->at;
+    mr__targets_end_at(s, seat->port);
     pool->by_port[seat->port] = NULL;
     mr_port_close(s->mr, seat->port);
     mr__knock_target_ended(s, seat->port);

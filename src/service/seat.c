@@ -13,6 +13,17 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *mr__seat_kind_name(enum seat_kind kind)
+{
+    static const char *const names[] = {
+#define X(constant, name) name,
+        MR_SEAT_KINDS(X)
+#undef X
+    };
+
+    return names[kind];
+}
+
 struct seat *mr__seat_of_relay(const struct service *s, mr_relay_id id)
 {
     struct mr_relay_info info;
@@ -56,15 +67,19 @@ static int create_relay(struct service *s, const struct seat_request *req, struc
 {
     struct mr_relay_spec spec;
 
+    if (req->kind == MR_SEAT_TARGET && seat->port == req->entry) {
+        return -EBUSY; /* it comes in there, and would go round */
+    }
     mr_relay_spec_init(&spec, sizeof spec);
     spec.port = seat->port;
     spec.peer = *req->peer;
     spec.local = *req->local;
     spec.user = req->owner;
     spec.limits = limits_of(&req->grant->spec);
+    spec.flags = req->kind == MR_SEAT_TARGET ? MR_RELAY_LINKED : 0;
 
     int rc = mr_relay_create(s->mr, &spec, &seat->relay);
-    if (rc == 0 && mr_pair(s->mr, seat->relay, seat->relay) < 0) {
+    if (rc == 0 && req->kind != MR_SEAT_TARGET && mr_pair(s->mr, seat->relay, seat->relay) < 0) {
         /* A peer gets back what it sends to its own port. Where pairs have run out this is the one
          * that can be missed. */
         MR_JOURNAL(s, MR_JOURNAL_RELAY, MR_LOG_WARN, "relay", "no room for the echo of a relay",
@@ -73,10 +88,21 @@ static int create_relay(struct service *s, const struct seat_request *req, struc
     return rc;
 }
 
+static void count_in(struct service *s, const struct seat_request *req, struct seat *seat)
+{
+    seat->kind = req->kind;
+    s->pool.n_kind[req->kind]++;
+    if (req->kind == MR_SEAT_TARGET) {
+        seat->peer = *req->peer;
+        seat->dest = *req->dest;
+        seat->entry = req->entry;
+        mr__entry_count(s, req->entry);
+    }
+}
+
 /* Fills a seat whose relay exists. */
 static void occupy(struct service *s, const struct seat_request *req, struct seat *seat)
 {
-    seat->kind = req->kind;
     seat->is_closing = false;
     seat->is_announced = false;
     mr__list_push_back(&s->pool.used, &seat->used);
@@ -85,11 +111,9 @@ static void occupy(struct service *s, const struct seat_request *req, struct sea
     seat->tags = req->grant->tags;
     req->grant->tags = (struct tags){.n = 0};
     mr_relay_format(s->mr, seat->relay, seat->text, sizeof seat->text);
-    if (req->kind == MR_SEAT_DYNAMIC) {
-        s->pool.n_dynamic++;
-    } else {
-        s->pool.n_player++;
-    }
+    count_in(s, req, seat);
+    /* Flows that came in here while the port was free. */
+    mr__targets_end_at(s, seat->port);
     struct session *p = mr__session_find(s, req->owner);
     mr__seat_own(s, seat, p);
     if (p) {
@@ -120,7 +144,7 @@ void mr__seat_announce(struct service *s, struct seat *seat, const char *reason)
     MR_JOURNAL(s, MR_JOURNAL_RELAY, MR_LOG_INFO, "relay", "relay created",
                LOG_STR("relay", seat->text), LOG_UINT("port", seat->number),
                LOG_STR("peer", mr__journal_address(s, buf, &relay.addr)),
-               LOG_STR("kind", seat->kind == MR_SEAT_DYNAMIC ? "dynamic" : "player"));
+               LOG_STR("kind", mr__seat_kind_name(seat->kind)));
 }
 
 /*
@@ -165,13 +189,12 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
         return rc;
     }
     rc = take_port(s, req, &seat);
-    if (rc == 0 && req->kind == MR_SEAT_DYNAMIC) {
+    if (rc == 0 && req->kind != MR_SEAT_PLAYER) {
         rc = mr__dynamic_count(s, seat, req->peer, req->target);
         if (rc < 0) {
             mr_relay_close(s->mr, seat->relay);
             seat->is_closing = true;
-            seat->kind = req->kind;
-            s->pool.n_dynamic++;
+            count_in(s, req, seat);
         }
     }
     if (rc < 0) {
@@ -193,11 +216,10 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
 
 static void count_out(struct service *s, struct seat *seat)
 {
-    if (seat->kind == MR_SEAT_DYNAMIC) {
-        s->pool.n_dynamic--;
-        mr__dynamic_uncount(s, seat);
-    } else {
-        s->pool.n_player--;
+    s->pool.n_kind[seat->kind]--;
+    mr__dynamic_uncount(s, seat);
+    if (seat->kind == MR_SEAT_TARGET) {
+        mr__entry_uncount(s, seat->entry);
     }
 }
 
@@ -243,6 +265,8 @@ void mr__seat_view(const struct service *s, const struct seat *seat, struct hook
         .session = seat->owner,
         .tags = mr__tags_map(&seat->tags),
         .since = seat->since,
+        .kind = mr__seat_kind_name(seat->kind),
+        .dest = seat->kind == MR_SEAT_TARGET ? seat->dest : (struct mr_addr){.family = 0},
     };
     memcpy(out->text, seat->text, sizeof out->text);
     if (mr_relay_info(s->mr, seat->relay, &info) == 0) {
@@ -328,6 +352,7 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev)
     seat->owner = 0;
     seat->is_closing = false;
     seat->dynamics_to_me = 0;
+    mr__targets_end_at(s, seat->port);
     mr__pool_give_back(s, seat, true);
     mr__knock_target_ended(s, ev->u.ended.port);
 }
@@ -351,7 +376,7 @@ void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
     if (seat->kind == MR_SEAT_DYNAMIC) {
         count_out(s, seat);
         seat->kind = MR_SEAT_PLAYER;
-        s->pool.n_player++;
+        s->pool.n_kind[MR_SEAT_PLAYER]++;
     }
     p->relay = seat->relay;
     if (!owner || owner->addressed < p->addressed) {

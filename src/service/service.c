@@ -164,14 +164,16 @@ static void init_lists(struct service *s)
     mr__lookups_init(s);
     mr__notices_init(s);
     mr__list_init(&s->gone);
+    mr__fronts_init(s);
     mr__blocks_init(s);
 }
 
 static struct table *table_at(struct service *s, unsigned i)
 {
-    struct table *const tables[] = {&s->blocks.table, &s->connections, &s->sessions, &s->oids,
-                                    &s->pids,         &s->places,      &s->slots,    &s->makings,
-                                    &s->sources,      &s->knowns,      &s->unwelcome};
+    struct table *const tables[] = {&s->blocks.table, &s->connections, &s->sessions,
+                                    &s->oids,         &s->pids,        &s->places,
+                                    &s->slots,        &s->makings,     &s->sources,
+                                    &s->knowns,       &s->unwelcome,   &s->front_index};
 
     return i < sizeof tables / sizeof tables[0] ? tables[i] : NULL;
 }
@@ -273,6 +275,7 @@ void mr__service_destroy(struct service *s)
     mr__lookups_destroy(s);
     mr__connections_destroy(s);
     mr__pool_deinit(s);
+    mr__fronts_destroy(s);
     mr__known_destroy(s);
     mr__unwelcome_destroy(s);
     mr__blocks_destroy(s);
@@ -291,7 +294,7 @@ void mr__service_set_hooks(struct service *s, const struct hooks *hooks)
 {
     s->hooks = hooks;
     s->spent_before = spent_ns(s);
-    mr_set_miss_events(s->mr, mr__ask_is_wanted(s, MR_HOOK_DROP));
+    mr__misses_watch(s);
 }
 
 void mr__service_observe(struct service *s,

@@ -113,6 +113,35 @@ struct port_report {
 };
 int mr__service_open_ports(struct service *s, struct port_report *report);
 
+/* A port that is open to everybody (the config's `ports`): each new flow asks `drop`. Borrowed. */
+struct open_port {
+    uint16_t number; /* 0: of the kernel's choice; one of those at most */
+    /* Where every flow's spec begins; a target in it admits flows on which no policy has an
+     * opinion. */
+    struct hook_spec spec;
+    struct hook_map tags;
+    const struct hook_slot *slots;
+    size_t n_slots;
+    const char *place; /* "file:line" of it */
+};
+struct open_report {
+    size_t opened, closed, draining, failed; /* draining: once their last flow has ended */
+    struct mr_addr first_failed;
+    int first_error;
+    const char *first_place;
+};
+/* Those and no others from now on: at a start, and with the settings of a reload. One that cannot
+ * be opened is left out and said; flows that are there stay as they are. */
+void mr__service_open_fronts(struct service *s, const struct open_port *list, size_t n,
+                             struct open_report *report, uint64_t now_ns);
+struct open_port_info {
+    struct mr_addr local;
+    uint32_t flows;
+    bool is_leaving;
+};
+/* The i-th, from 0. false: there are not so many. */
+bool mr__service_front(const struct service *s, size_t i, struct open_port_info *out);
+
 /* Switches to the settings of a reload (mr__settings_adopt() was called), which outlive the service
  * or the next call; the old ones are not used any more. Limits and times hold for what is there
  * already, too. Ports that are new in udp_relay_ports are opened; those that are not listed any

@@ -361,6 +361,7 @@ static void end_wanted(struct service *s, struct session *p)
     if (addr.family == 0 || mr__session_at(s, &addr)) {
         return;
     }
+    mr__targets_end_of(s, &addr, why);
     while ((seat = mr__seat_of_relay(s, mr_relay_of(s->mr, &addr))) != NULL) {
         mr__seat_close(s, seat, why);
     }

@@ -9,7 +9,8 @@
  *
  * Who calls whom: connection.c takes bytes apart, command.c lines; registration.c,
  * join.c carry out one command each, over as many turns as a policy needs. registrar.c
- * answers datagrams. knock.c decides about datagrams that nobody expected. What the
+ * answers datagrams. knock.c decides about datagrams that nobody expected, target.c sends flows
+ * on to servers, front.c has the ports that are open to everybody. What the
  * engine knows is asked of the engine: nothing here is a copy of its tables.
  *
  * Every entry point of service.h is a turn: mr__turn_begin(), the work, mr__turn_end(),
@@ -144,10 +145,11 @@ struct grant {
 };
 
 /* "One creation per address at a time": who makes a relay for an address has its making; others
- * wait for what comes of it. */
+ * wait for what comes of it. Flows to targets have one for each port that they come in at. */
 struct making {
     struct table_node node;
     struct mr_addr addr;
+    uint32_t entry;      /* of a flow to a target: the engine's index of its port, + 1; 0 */
     struct list waiters; /* of struct waiter */
     bool is_held;
 };
@@ -280,7 +282,18 @@ struct connection {
 /* ---- ports --------------------------------------------------------------------------------- */
 
 enum seat_state { MR_SEAT_READY, MR_SEAT_QUARANTINED, MR_SEAT_USED };
-enum seat_kind { MR_SEAT_PLAYER, MR_SEAT_DYNAMIC };
+/* X(constant, what policies and the log see) */
+#define MR_SEAT_KINDS(X)  \
+    X(PLAYER, "player")   \
+    X(DYNAMIC, "dynamic") \
+    X(TARGET, "target")
+
+enum seat_kind {
+#define X(constant, name) MR_SEAT_##constant,
+    MR_SEAT_KINDS(X)
+#undef X
+        MR_SEAT_KIND_COUNT
+};
 
 /* Why we close a relay, as `destroyed` tells it. */
 enum seat_end { MR_SEAT_END_API, MR_SEAT_END_BLOCKED };
@@ -313,7 +326,14 @@ struct seat {
     mr_relay_id target;      /* dynamic: the relay it was made for */
     uint32_t target_port;    /* dynamic: where that relay is */
     uint32_t dynamics_to_me; /* dynamic relays made for the relay here */
+    uint32_t entry;          /* target: the port its flow comes in at */
+    struct mr_addr peer;     /* target: its client ... */
+    struct mr_addr dest;     /* ... and its server */
+    /* whether USED or not: */
+    uint32_t flows_in; /* flows to targets that come in here */
 };
+
+#define MR_NO_PORT UINT32_MAX
 
 struct pool {
     struct seat **seats;
@@ -324,7 +344,19 @@ struct pool {
     struct seat **ready; /* room for all */
     size_t n_ready, n_quarantined;
     struct list quarantine; /* the one freed longest ago first */
-    size_t n_dynamic, n_player;
+    size_t n_kind[MR_SEAT_KIND_COUNT];
+};
+
+/* A port that is open to everybody (config `ports`). */
+struct front {
+    struct list link; /* in service.fronts */
+    struct table_node node;
+    uint32_t port; /* the engine's index */
+    uint16_t number;
+    bool is_any;     /* of the kernel's choice */
+    bool is_leaving; /* takes no new flow; closes with its last one */
+    struct grant preset;
+    uint32_t flows_in;
 };
 
 /* Dynamic relays by the address that they serve. */
@@ -334,8 +366,11 @@ struct source {
     uint32_t count;
 };
 
+struct opening;
+
 /* A flow that nobody expected, while policies think about it. */
 struct knock {
+    struct service *service;
     struct list link;    /* in service.knocks */
     struct list unasked; /* in service.unasked, until policies are asked */
     mr_flow_id flow;
@@ -350,6 +385,11 @@ struct knock {
     struct grant grant;
     struct task task;
     struct waiter waiter;
+    /* on its way to a target: */
+    uint64_t held_ns; /* what is held waits so long */
+    host_job lookup;  /* 0: none is under way */
+    /* It is no datagram's: somebody wants the flow to be there (open.c). */
+    struct opening *opening;
 };
 
 /* ---- memory of addresses ------------------------------------------------------------------- */
@@ -431,6 +471,7 @@ enum journal_kind {
     MR_JOURNAL_KNOCK,
     MR_JOURNAL_NOTICE,
     MR_JOURNAL_BLOCK,
+    MR_JOURNAL_TARGET,
     MR_JOURNAL_KINDS,
 };
 
@@ -522,6 +563,8 @@ struct service {
     struct stores *stores;
 
     struct pool pool;
+    struct list fronts;
+    struct table front_index;
     struct figures figures;
     struct log_limiter journal[MR_JOURNAL_KINDS];
     struct metrics_source_entry *sources_of_metrics;
@@ -665,16 +708,22 @@ void mr__slots_release(struct service *s, struct held_slots *held);
 
 /* Merges an answer: the smaller numbers, tags and slots united. -ENOMEM. */
 int mr__grant_merge(struct grant *g, const struct hook_answer *answer);
+/* Begins an empty one with a copy of another. -ENOMEM. */
+int mr__grant_preset(struct grant *g, const struct grant *from);
 void mr__grant_deinit(struct grant *g);
 /* "full" and its key as a word of the wire. */
 void mr__refusal_full(struct refusal *why, struct str key);
 
 /* ---- one creation per address (making.c) --------------------------------------------------- */
 
-/* true: it is ours until mr__making_end(). false: somebody else's, w waits for it. */
-bool mr__making_is_free(const struct service *s, const struct mr_addr *addr);
-void mr__making_begin(struct service *s, struct making *m, const struct mr_addr *addr);
-void mr__making_wait(struct service *s, const struct mr_addr *addr, struct waiter *w);
+enum { MR_NO_ENTRY = 0 }; /* of a making */
+/* true: it is ours until mr__making_end(). false: somebody else's, w waits for it. entry: as in
+ * struct making. */
+bool mr__making_is_free(const struct service *s, const struct mr_addr *addr, uint32_t entry);
+void mr__making_begin(struct service *s, struct making *m, const struct mr_addr *addr,
+                      uint32_t entry);
+void mr__making_wait(struct service *s, const struct mr_addr *addr, uint32_t entry,
+                     struct waiter *w);
 /* refusal: what it came to, when the waiters shall have the same; else NULL. */
 void mr__making_end(struct service *s, struct making *m, const struct refusal *refusal);
 
@@ -698,7 +747,9 @@ struct seat_request {
     const struct mr_addr *peer, *local;
     struct grant *grant; /* its tags go over */
     uint64_t owner;
-    struct seat *target; /* dynamic */
+    struct seat *target;        /* dynamic; NULL: for nobody's sake */
+    uint32_t entry;             /* target: the port its flow comes in at ... */
+    const struct mr_addr *dest; /* ... and where it goes */
 };
 /* Takes slots and a port and creates the relay. 0; -ENOSPC with why filled; -ENOMEM. */
 int mr__seat_open(struct service *s, const struct seat_request *req, struct seat **out,
@@ -707,6 +758,7 @@ int mr__seat_open(struct service *s, const struct seat_request *req, struct seat
 void mr__seat_announce(struct service *s, struct seat *seat, const char *reason);
 /* Closes what was just opened and never told to anybody. */
 void mr__seat_undo(struct service *s, struct seat *seat);
+const char *mr__seat_kind_name(enum seat_kind kind);
 /* Safe inside a hook: its end comes as an event of the engine. */
 void mr__seat_close(struct service *s, struct seat *seat, enum seat_end why);
 /* The seat of a live relay of that session, or of another one at its address; NULL. */
@@ -723,14 +775,53 @@ void mr__seat_ended(struct service *s, const struct mr_event *ev);
 void mr__seats_tell_shutdown(struct service *s);
 void mr__seat_limited(struct service *s, const struct mr_event *ev);
 
+/* ---- ports that are open to everybody (front.c) -------------------------------------------- */
+
+void mr__fronts_init(struct service *s);
+void mr__fronts_destroy(struct service *s);
+/* By the engine's index; NULL: it is none. Also one that is leaving. */
+struct front *mr__front_at(const struct service *s, uint32_t port);
+/* A flow to a target that comes in at that port is there, or has ended (the front may be gone
+ * afterwards). */
+void mr__entry_count(struct service *s, uint32_t port);
+void mr__entry_uncount(struct service *s, uint32_t port);
+/* Whether the data plane has to ask about what it does not expect. */
+void mr__misses_watch(struct service *s);
+
+/* ---- flows to targets (target.c) ----------------------------------------------------------- */
+
+/* k is admitted, and its grant names a target: makes the flow, or ends k. */
+void mr__target_make(struct service *s, struct knock *k);
+void mr__target_cancel(struct service *s, struct knock *k);
+/* Ends the flows that come in at that port (of ours). */
+void mr__targets_end_at(struct service *s, uint32_t port);
+/* Ends those of a client. */
+void mr__targets_end_of(struct service *s, const struct mr_addr *client, enum seat_end why);
+
 /* ---- strangers (knock.c, dynamic.c) -------------------------------------------------------- */
+
+/* Ends of a knock that is not refused by policies, and of one that is. */
+void mr__knock_drop(struct service *s, struct knock *k, enum mr_verdict as);
+void mr__knock_refuse(struct service *s, struct knock *k, enum mr_verdict as,
+                      const struct refusal *why);
+void mr__knock_discard_blocked(struct service *s, struct knock *k, uint64_t until_ns);
+/* sender: NULL when it is known already by a link. */
+void mr__knock_release(struct service *s, struct knock *k, const struct seat *sender);
+/* As an answer to `create` that says no ends it. */
+void mr__knock_refuse_created(struct service *s, struct knock *k, const struct hook_answer *answer,
+                              const struct refusal *why);
+void mr__knock_ask_create(struct service *s, struct knock *k,
+                          void (*answered)(struct service *s, struct pending *p,
+                                           const struct hook_answer *answer));
+void mr__knock_log_admitted(struct service *s, const struct knock *k, const struct seat *seat);
 
 void mr__knock_missed(struct service *s, const struct mr_event *ev);
 void mr__knock_target_ended(struct service *s, uint32_t port);
 void mr__knocks_init(struct service *s);
 void mr__knocks_destroy(struct service *s);
 
-/* true: a dynamic relay for that sender at that seat would break a cap. */
+/* true: a dynamic relay for that sender at that seat would break a cap. target NULL: a flow to a
+ * target. */
 bool mr__dynamic_is_over(const struct service *s, const struct mr_addr *from,
                          const struct seat *target);
 /* -ENOMEM */

@@ -414,7 +414,7 @@ TEST(the_count_of_every_slot_is_the_number_of_its_live_holders_whatever_happens)
     CHECK_EQ(w->service->n_knocks, 0);
     CHECK_EQ(w->service->sources.n, 0);
     CHECK_EQ(world_relays(w), 0);
-    CHECK_EQ(w->service->pool.n_player + w->service->pool.n_dynamic, 0);
+    CHECK_EQ(w->service->pool.n_kind[MR_SEAT_PLAYER] + w->service->pool.n_kind[MR_SEAT_DYNAMIC], 0);
     for (enum hook hook = MR_HOOK_REGISTER; hook <= MR_HOOK_DROP; hook++) {
         CHECK_GT(w->canned[hook].asked, 10);
     }

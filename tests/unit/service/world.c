@@ -106,6 +106,81 @@ static void on_log(void *user, enum log_level level, const char *line, size_t n)
     w->log_text[w->log_n] = '\0';
 }
 
+/* ---- lookups ------------------------------------------------------------------------------- */
+
+static host_job on_lookup(void *user, struct str host, int family, enum mr_lookup_op op,
+                          unsigned flags, void (*done)(void *arg, const struct mr_lookup_answer *a),
+                          void *arg)
+{
+    struct world *w = user;
+    struct world_lookup *l = &w->lookups[w->n_lookups];
+
+    NEED(flags == 0 && w->n_lookups < WORLD_LOOKUPS && host.n <= MR_LOOKUP_HOST_MAX);
+    *l = (struct world_lookup){
+        .job = ++w->looked_up, .family = family, .op = op, .done = done, .arg = arg};
+    memcpy(l->host, host.s, host.n);
+    w->n_lookups++;
+    return l->job;
+}
+
+static struct world_lookup take_lookup(struct world *w, size_t i)
+{
+    struct world_lookup l = w->lookups[i];
+
+    memmove(&w->lookups[i], &w->lookups[i + 1], (--w->n_lookups - i) * sizeof l);
+    return l;
+}
+
+static void on_lookup_cancel(void *user, host_job job)
+{
+    struct world *w = user;
+
+    for (size_t i = 0; i < w->n_lookups; i++) {
+        if (w->lookups[i].job == job) {
+            take_lookup(w, i);
+            return;
+        }
+    }
+    NEED(!"what is cancelled is under way");
+}
+
+static void answer_lookup(struct world *w)
+{
+    struct world_lookup l = take_lookup(w, 0);
+    struct mr_lookup_answer a = {.rc = -ENOENT, .code = "not-found", .message = "no such name"};
+    const char *ip = w->name_is;
+
+    if (mr_addr_parse_ip(&a.addr, l.host, strlen(l.host), NULL) == MR_ADDR_OK) {
+        ip = l.host;
+    }
+    if (ip && mr_addr_parse_ip(&a.addr, ip, strlen(ip), NULL) == MR_ADDR_OK) {
+        a.rc = 0;
+        if (l.family != 0 && l.family != a.addr.family) {
+            a = (struct mr_lookup_answer){
+                .rc = -EAFNOSUPPORT, .code = "family", .message = "of the other family"};
+        }
+    }
+    l.done(l.arg, &a);
+}
+
+static bool answer_due_lookups(struct world *w)
+{
+    bool had = !w->are_lookups_slow && w->n_lookups > 0;
+
+    while (!w->are_lookups_slow && w->n_lookups > 0) {
+        answer_lookup(w);
+    }
+    return had;
+}
+
+void world_answer_lookups(struct world *w)
+{
+    for (size_t n = w->n_lookups; n > 0 && w->n_lookups > 0; n--) {
+        answer_lookup(w);
+    }
+    world_settle(w);
+}
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static void print_session(char *buf, size_t cap, const char *what, const struct hook_session *p)
@@ -411,7 +486,7 @@ struct world *world_open_io(const char *const *settings, enum mr_io io)
         .settings = w->settings,
         .mr = w->mr,
         .log = &w->log,
-        .out = {w, on_send, on_close, on_pause, on_reply, on_random},
+        .out = {w, on_send, on_close, on_pause, on_reply, on_random, on_lookup, on_lookup_cancel},
         .wall_s = wall_s,
     };
     NEED((mr__service_create(&w->service, &o, w->now_ns)) == 0);
@@ -428,10 +503,16 @@ void world_close(struct world *w)
     for (size_t i = 0; i < w->n_wires; i++) {
         free(w->wires[i].text);
     }
-    NEED(w->n_pending == 0);
+    NEED(w->n_pending == 0 && w->n_lookups == 0);
     NEED(mr__alloc_live() == w->blocks_before);
     free(w->log_text);
     free(w);
+}
+
+void world_open_fronts(struct world *w, const struct open_port *list, size_t n)
+{
+    mr__service_open_fronts(w->service, list, n, &w->fronts, w->now_ns);
+    world_settle(w);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */
@@ -455,7 +536,8 @@ void world_settle(struct world *w)
     while (quiet < 3) {
         unsigned n = poll_engine(w);
         mr__service_tick(w->service, w->now_ns);
-        bool is_busy = n > 0 || mr__service_deadline(w->service) <= w->now_ns;
+        bool is_busy =
+            answer_due_lookups(w) || n > 0 || mr__service_deadline(w->service) <= w->now_ns;
         quiet = is_busy ? 0 : quiet + 1;
         NEED(++rounds < POLL_ROUNDS_MAX);
     }

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WORLD_CONNS = 5100, WORLD_PENDING = 2048 };
+enum { WORLD_CONNS = 5100, WORLD_PENDING = 2048, WORLD_LOOKUPS = 256 };
 
 /* What a connection was sent and what became of it. */
 struct wire {
@@ -33,6 +33,15 @@ struct canned {
     bool is_kept_waiting; /* answered by world_answer_pending() */
     bool is_wanted;
     unsigned asked, told;
+};
+
+struct world_lookup {
+    host_job job;
+    char host[MR_LOOKUP_HOST_MAX + 1];
+    int family;
+    enum mr_lookup_op op;
+    void (*done)(void *arg, const struct mr_lookup_answer *a);
+    void *arg;
 };
 
 struct world {
@@ -61,9 +70,15 @@ struct world {
     uint64_t decider_due_ns;
     /* the last event of each hook, as text: what a test wants to see of it */
     char seen[MR_HOOK_COUNT][512];
+    struct world_lookup lookups[WORLD_LOOKUPS]; /* under way */
+    size_t n_lookups;
+    unsigned looked_up;    /* so many times */
+    const char *name_is;   /* what every name stands for; NULL: none is found */
+    bool are_lookups_slow; /* they wait for world_answer_lookups() */
     char *log_text;
     size_t log_n;
     struct port_report report;
+    struct open_report fronts;
     long blocks_before;
 };
 
@@ -131,6 +146,12 @@ void world_answer_one(struct world *w, size_t i);
 
 /* From now on the decider tells what it spends, and spends so much for each question and notice. */
 void world_spend(struct world *w, uint64_t ns);
+
+/* Answers the lookups that are under way, and settles. A literal is itself. */
+void world_answer_lookups(struct world *w);
+
+/* Opens these ports to everybody, and no others, as a config's `ports` does. */
+void world_open_fronts(struct world *w, const struct open_port *list, size_t n);
 
 /* A sample of the metrics page, e.g. "moonrelay_ports{state=\"free\"}"; -1: not there. */
 double world_metric(struct world *w, const char *name);
