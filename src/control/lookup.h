@@ -4,9 +4,9 @@
  * send of UDP endpoints, targets, listeners, HTTP, relay.resolve. Control thread, except
  * for the resolver's own.
  *
- *     mr_lookup_start ── custom lookup? ── no ──> mr_lookup_default ── a literal of the family ──>
- * itself │ yes                        │ anything else v                            v answer, error,
- * or "next" ──>       resolver (getaddrinfo in threads of ours)
+ *     mr_lookup_start ── custom lookup? ─ no ──> mr_lookup_default ── literal of the family ──>
+ * itself │ yes                   ^    │ anything else v                       │    v answer, error,
+ * or "next" ─┘   resolver.h: getaddrinfo in threads of ours
  *
  * An answer is always told on a later turn of the loop than the one that asked, exactly
  * once, and checked: the loop stays alive (uv_run() does not return) as long as one is
@@ -32,7 +32,7 @@ struct mr_lookup_request {
     /* lookup.c's own */
     struct mr_lookup_request *next, **link;
     struct mr_lookup *lookup;
-    void *job; /* what waits elsewhere: a resolver's job, a custom lookup's ticket */
+    void *job; /* what it waits for, or the words of its error */
     struct mr_addr addr;
     int rc;
     uint8_t family, op, flags, state;
@@ -50,10 +50,12 @@ struct mr_lookup_custom {
                 enum mr_lookup_op op);
     /* No answer is wanted any more (may be NULL). */
     void (*forget)(void *user, mr_lookup_ticket ticket);
+    /* Asked when a question starts: 0 when this one goes to the default (NULL: never). */
+    int (*wants)(void *user);
 };
 
-/* What the default asks about everything but literals; read at call time. start() gets a host that
- * is NUL-terminated and borrowed; it calls done once, on any thread but never from inside. */
+/* What the default asks about everything but literals; read at call time: the struct is copied for
+ * each question. It is called by several threads at once. host ends in NUL and is borrowed. */
 struct mr_resolver {
     void *user;
     int (*getaddrinfo)(void *user, const char *host, const struct addrinfo *hints,
@@ -67,6 +69,7 @@ struct mr_lookup_options {
     uint32_t threads;    /* of the resolver, started when needed; 0: 4 */
     uint32_t queue;      /* names that wait for one; 0: 256 */
     uint32_t timeout_ms; /* of a question to the resolver or a custom lookup; 0: 5000 */
+    uint32_t idle_ms;    /* after which a thread of the resolver ends; 0: 10000 */
 };
 
 /* -ENOMEM; negative errno of libuv. */
@@ -79,8 +82,8 @@ void mr_lookup_destroy(struct mr_lookup *l);
 
 /* NULL: the default alone. Questions that were asked already stay with whom they were asked. */
 void mr_lookup_set_custom(struct mr_lookup *l, const struct mr_lookup_custom *custom);
-/* NULL: getaddrinfo(3). Must stay valid until mr_lookup_destroy(), and for jobs that hang beyond.
- */
+/* NULL: getaddrinfo(3). The struct must stay valid until mr_lookup_destroy() or until it is
+ * replaced, its functions and their user as long as one of them runs. */
 void mr_lookup_set_resolver(struct mr_lookup *l, const struct mr_resolver *resolver);
 
 /* Through the custom lookup where there is one (flags: MR_LOOKUP_BUILT_IN: not), else the default.
@@ -100,8 +103,8 @@ void mr_lookup_default(struct mr_lookup *l, struct mr_lookup_request *req, const
 /* done will not be called. Fine when it was called already. */
 void mr_lookup_cancel(struct mr_lookup_request *req);
 
-/* A custom lookup's answer. NULL: no opinion, the default is asked. It is checked: the family, one
- * a ticket. 0; -EALREADY: that question is over (counted). */
+/* A custom lookup's answer. NULL: no opinion, the default is asked, which has a time limit of its
+ * own. It is checked: the family, one a ticket. 0; -EALREADY: that question is over (counted). */
 int mr_lookup_answer(struct mr_lookup *l, mr_lookup_ticket ticket,
                      const struct mr_lookup_answer *answer);
 

@@ -23,8 +23,14 @@ bool mr__lookup_literal(const char *host, size_t n, int family, struct mr_addr *
 
 void mr__lookup_answer_set(struct lookup_answer *a, const struct mr_addr *addr)
 {
-    a->answer = (struct mr_lookup_answer){.addr = *addr};
-    a->answer.addr.port = 0;
+    struct mr_addr out = {.family = addr->family, .scope_id = addr->scope_id};
+
+    memcpy(out.ip, addr->ip, addr->family == 4 ? 4 : sizeof out.ip);
+    mr_addr_canonicalize(&out);
+    if (!(mr_addr_classify(&out) & (MR_ADDR_LINK_LOCAL | MR_ADDR_MULTICAST)) || out.family == 4) {
+        out.scope_id = 0;
+    }
+    a->answer = (struct mr_lookup_answer){.addr = out};
 }
 
 void mr__lookup_answer_fail(struct lookup_answer *a, int rc, const char *code, const char *format,
@@ -58,8 +64,9 @@ static void fail_by_family(struct lookup_answer *a, const char *host, size_t n,
 void mr__lookup_answer_take(struct lookup_answer *a, const struct mr_lookup_answer *from,
                             const char *host, size_t n, int family)
 {
-    if (from->rc < 0) {
-        mr__lookup_answer_fail(a, from->rc, from->code ? from->code : "failed", "%s",
+    if (from->rc != 0) {
+        mr__lookup_answer_fail(a, from->rc < 0 ? from->rc : -EIO,
+                               from->code ? from->code : "failed", "%s",
                                from->message ? from->message : "failed");
         return;
     }
@@ -71,9 +78,10 @@ void mr__lookup_answer_take(struct lookup_answer *a, const struct mr_lookup_answ
                                              : "4 or IPv6");
         return;
     }
-    if (family != 0 && from->addr.family != family) {
-        fail_by_family(a, host, n, &from->addr, family);
-        return;
-    }
     mr__lookup_answer_set(a, &from->addr);
+    if (family != 0 && a->answer.addr.family != family) {
+        struct mr_addr found = a->answer.addr;
+
+        fail_by_family(a, host, n, &found, family);
+    }
 }
