@@ -70,12 +70,13 @@ static const struct {
 static const double bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5};
 enum { BOUNDS = sizeof bounds / sizeof bounds[0] };
 
-/* A question to a custom lookup. */
+/* A question to a custom lookup, or to a resolver on the loop. */
 struct ticket {
+    enum kind kind;
     struct list waiting; /* once it is asked, by until_ns */
     struct ticket *next; /* in its bucket, once it is asked */
     mr_lookup_ticket id;
-    uint64_t until_ns;
+    uint64_t asked_ns, until_ns;
     struct mr_lookup_request *req; /* NULL: it is over, and freed when ask() returns */
     struct mr_lookup_custom custom;
     bool is_in_ask;
@@ -373,6 +374,9 @@ static void ask_resolver(struct mr_lookup *l, struct mr_lookup_request *req, con
                               : "no thread for the resolver can be started");
 }
 
+static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req, enum kind kind,
+                         const struct mr_lookup_custom *custom, const char *host, size_t n);
+
 static void ask_default(struct mr_lookup *l, struct mr_lookup_request *req, const char *host,
                         size_t n)
 {
@@ -381,12 +385,29 @@ static void ask_default(struct mr_lookup *l, struct mr_lookup_request *req, cons
     if (read_literal(&a, host, n) && (req->family == 0 || req->family == a.family)) {
         count(l, LITERAL, OK);
         succeed(l, req, &a);
+    } else if (l->whom->on_loop.ask) {
+        start_custom(l, req, RESOLVER, &l->whom->on_loop, host, n);
     } else {
         ask_resolver(l, req, host, n);
     }
 }
 
 /* ---- custom lookups ---------------------------------------------------------------------- */
+
+/* Of one whose request is still known. */
+static void note_answer(struct mr_lookup *l, const struct ticket *t, enum result result)
+{
+    uint64_t took_ns = uv_hrtime() - t->asked_ns;
+
+    if (t->kind == SCRIPT || result == CANCELLED) {
+        count(l, t->kind, result);
+    }
+    if (t->kind == RESOLVER && result == CANCELLED) {
+        log_resolved(l, t->req, t->host, result, took_ns);
+    } else if (t->kind == RESOLVER) {
+        note_resolved(l, t->req, t->host, result, took_ns);
+    }
+}
 
 static struct ticket **bucket_of(struct mr_lookup *l, mr_lookup_ticket id)
 {
@@ -458,7 +479,7 @@ static void on_timer(uv_timer_t *timer)
         }
         memcpy(host, t->host, t->n);
         req->job = NULL;
-        count(l, SCRIPT, TIMEOUT);
+        note_answer(l, t, TIMEOUT);
         end_ticket(l, t);
         fail_with(l, req, -ETIMEDOUT, "timeout", host, "the lookup gave no answer in time");
         forget_ticket(t);
@@ -479,7 +500,7 @@ static void ask_custom(struct mr_lookup *l, struct mr_lookup_request *req)
         arm(l);
     }
     push_elsewhere(l, req, ASKED);
-    l->script_calls++;
+    *(t->kind == RESOLVER ? &l->resolver_calls : &l->script_calls) += 1;
     t->is_in_ask = true;
     t->custom.ask(t->custom.user, t->id, t->host, t->n, req->family, (enum mr_lookup_op)req->op);
     t->is_in_ask = false;
@@ -489,27 +510,48 @@ static void ask_custom(struct mr_lookup *l, struct mr_lookup_request *req)
 }
 
 /* The host is copied, since it is put to the custom lookup on the next turn. */
-static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req,
+static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req, enum kind kind,
                          const struct mr_lookup_custom *custom, const char *host, size_t n)
 {
     struct ticket *t = mr__alloc(1, sizeof *t + n + 1);
 
     if (!t) {
-        count(l, SCRIPT, FAILED);
-        l->script_calls++;
+        count(l, kind, FAILED);
+        *(kind == RESOLVER ? &l->resolver_calls : &l->script_calls) += 1;
         req->rc = -ENOMEM;
         req->job = NULL;
         push_due(l, req, DUE);
         return;
     }
     mr__list_init(&t->waiting);
-    t->until_ns = uv_hrtime() + l->timeout_ns;
+    t->kind = kind;
+    t->asked_ns = uv_hrtime();
+    t->until_ns = t->asked_ns + l->timeout_ns;
     t->req = req;
     t->custom = *custom;
     t->n = n;
     memcpy(t->host, host, n);
     req->job = t;
     push_due(l, req, TO_ASK);
+}
+
+static void read_answer(struct lookup_answer *a, const struct ticket *t,
+                        const struct mr_lookup_answer *from)
+{
+    static const struct mr_lookup_answer none = {
+        .rc = -ENOENT, .code = "not-found", .message = "there is no such name"};
+    struct mr_lookup_answer literal = {.rc = 0};
+    int family = t->req->family;
+
+    if (!from) {
+        mr__lookup_answer_fail(a, none.rc, none.code, "%s: %s", t->host, none.message);
+        return;
+    }
+    if (t->kind == RESOLVER && read_literal(&literal.addr, t->host, t->n) &&
+        literal.addr.family != family) {
+        from = &literal; /* whatever a resolver makes of it */
+    }
+    mr__lookup_answer_take(a, from, t->host, t->n, family);
 }
 
 int mr_lookup_answer(struct mr_lookup *l, mr_lookup_ticket ticket,
@@ -528,14 +570,14 @@ int mr_lookup_answer(struct mr_lookup *l, mr_lookup_ticket ticket,
     }
     req = t->req;
     end_ticket(l, t);
-    if (!answer) {
+    if (!answer && t->kind == SCRIPT) {
         count(l, SCRIPT, NEXT);
         ask_default(l, req, t->host, t->n);
         free_ticket(t);
         return 0;
     }
-    mr__lookup_answer_take(&a, answer, t->host, t->n, req->family);
-    count(l, SCRIPT, result_of(&a.answer, SCRIPT));
+    read_answer(&a, t, answer);
+    note_answer(l, t, result_of(&a.answer, t->kind));
     if (a.answer.rc < 0) {
         fail(l, req, &a.answer);
     } else {
@@ -624,7 +666,7 @@ void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
         return;
     }
     if (custom && custom->ask && (!custom->wants || custom->wants(custom->user))) {
-        start_custom(l, req, custom, host, n);
+        start_custom(l, req, SCRIPT, custom, host, n);
     } else {
         ask_default(l, req, host, n);
     }
@@ -651,7 +693,7 @@ void mr_lookup_cancel(struct mr_lookup_request *req)
         mr__free(req->job); /* words or a ticket that nobody was asked about */
         break;
     case ASKED:
-        count(l, SCRIPT, CANCELLED);
+        note_answer(l, req->job, CANCELLED);
         end_ticket(l, req->job);
         forget_ticket(req->job);
         break;

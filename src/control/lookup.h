@@ -57,6 +57,9 @@ struct mr_lookup_custom {
 /* What the default asks about everything but literals; read at call time: the struct is copied for
  * each question. It is called by several threads at once. host ends in NUL and is borrowed. */
 struct mr_resolver {
+    /* ask set: this is asked on the loop, as a custom lookup is and within the same time, and not
+     * the functions below. Its mr_lookup_answer() of NULL says that there is no such name. */
+    struct mr_lookup_custom on_loop;
     void *user;
     int (*getaddrinfo)(void *user, const char *host, const struct addrinfo *hints,
                        struct addrinfo **out); /* in a thread of ours; may block */

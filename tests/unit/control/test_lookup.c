@@ -904,6 +904,67 @@ TEST(an_askers_own_custom_lookup_comes_before_the_loops)
     tear_down();
 }
 
+/* A resolver that is asked on the loop. */
+static void set_up_on_loop(struct mr_resolver *r, void (*act)(struct fixture *, mr_lookup_ticket))
+{
+    set_up_with((struct mr_lookup_options){.timeout_ms = 60});
+    *r = (struct mr_resolver){.on_loop = {.user = &f.custom, .ask = on_ask}};
+    f.custom.act = act;
+    mr_lookup_set_resolver(f.lookup, r);
+}
+
+TEST(a_resolver_on_the_loop_is_asked_about_what_is_no_literal_of_the_family)
+{
+    struct mr_lookup_counts counts;
+    struct mr_resolver r;
+
+    set_up_on_loop(&r, answer_inside);
+    ask(0, "127.0.0.1", 4);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    CHECK_EQ(f.custom.asked, 0);
+    ask(1, "a.fleet", 4);
+    CHECK_EQ(f.custom.asked, 0);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    CHECK_EQ(f.custom.asked, 1);
+    CHECK_EQ(f.askers[1].told, 0);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    CHECK_STR(f.askers[1].ip, "10.7.7.7");
+    ask(2, "::1", 4); /* is not resolved to something else */
+    ask(3, "b.fleet", 6);
+    CHECK_EQ(uv_run(&f.loop, UV_RUN_DEFAULT), 0);
+    CHECK_EQ(f.custom.asked, 3);
+    CHECK_STR(f.askers[2].code, "family");
+    CHECK_STR(f.askers[3].code, "family");
+    mr_lookup_count(f.lookup, &counts);
+    CHECK_EQ(counts.literals, 1);
+    CHECK_EQ(counts.resolver_calls, 3);
+    CHECK_EQ(counts.script_calls, 0);
+    CHECK_EQ(names_calls(&f.names), 0);
+    CHECK_EQ(f.lines, 3);
+    tear_down();
+}
+
+TEST(a_resolver_on_the_loop_may_know_nothing_or_never_answer)
+{
+    struct mr_resolver r;
+
+    set_up_on_loop(&r, answer_next);
+    ask(0, "a.fleet", 4);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    CHECK_STR(f.askers[0].code, "not-found");
+    CHECK_STR(f.askers[0].message, "a.fleet: there is no such name");
+    f.custom.act = NULL;
+    ask(1, "b.fleet", 4);
+    ask(2, "c.fleet", 4);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    mr_lookup_cancel(&f.askers[2].req);
+    CHECK_EQ(uv_run(&f.loop, UV_RUN_DEFAULT), 0);
+    CHECK_STR(f.askers[1].code, "timeout");
+    CHECK_EQ(f.askers[2].told, 0);
+    CHECK_EQ(f.lines, 3);
+    tear_down();
+}
+
 TEST(whether_a_custom_lookup_is_wanted_is_asked_each_time)
 {
     set_up_custom(answer_inside);
@@ -1078,6 +1139,8 @@ TEST_MAIN(TEST_CASE(a_literal_is_itself_without_a_resolver_a_thread_or_an_alloca
           TEST_CASE(cancelled_questions_are_forgotten_where_they_were_asked),
           TEST_CASE(what_a_custom_lookup_asks_itself_goes_to_the_default),
           TEST_CASE(an_askers_own_custom_lookup_comes_before_the_loops),
+          TEST_CASE(a_resolver_on_the_loop_is_asked_about_what_is_no_literal_of_the_family),
+          TEST_CASE(a_resolver_on_the_loop_may_know_nothing_or_never_answer),
           TEST_CASE(whether_a_custom_lookup_is_wanted_is_asked_each_time),
           TEST_CASE(tickets_are_never_given_twice), TEST_CASE(without_memory_a_lookup_fails_alone),
           TEST_CASE(without_memory_none_is_made), TEST_CASE(each_question_is_in_one_figure),
