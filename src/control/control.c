@@ -8,8 +8,8 @@
 #include "control/control.h"
 
 #include "base/alloc.h"
-#include "control/fetch.h"
-#include "control/file.h"
+#include "control/chain_lookup.h"
+#include "control/host.h"
 #include "control/http.h"
 #include "control/registrar.h"
 #include "control/tcp.h"
@@ -57,8 +57,8 @@ struct control {
     size_t max_connections, output_bytes;
     struct service *service; /* NULL until attached */
     bool is_started;         /* the listeners let in */
-    struct fetch *fetch;
-    struct files *files;
+    struct host *host;
+    struct chain_lookup *chain; /* NULL until attached */
     struct watch *watch;
     struct watchdog *watchdog; /* NULL until started */
     struct tcp *tcp;
@@ -128,6 +128,19 @@ static void out_random(void *user, void *buf, size_t n)
     }
 }
 
+static host_job out_lookup(void *user, struct str host, int family, enum mr_lookup_op op,
+                           unsigned flags,
+                           void (*done)(void *arg, const struct mr_lookup_answer *a), void *arg)
+{
+    return mr__host_start_lookup(((struct control *)user)->host, host, family, op, flags, done,
+                                 arg);
+}
+
+static void out_lookup_cancel(void *user, host_job job)
+{
+    mr__host_cancel(((struct control *)user)->host, job);
+}
+
 struct service_out mr__control_out(struct control *c)
 {
     return (struct service_out){.user = c,
@@ -135,41 +148,19 @@ struct service_out mr__control_out(struct control *c)
                                 .close = out_close,
                                 .pause = out_pause,
                                 .reply = out_reply,
-                                .random = out_random};
-}
-
-/* ---- what policies ask of the world ------------------------------------------------------ */
-
-/* Two kinds of jobs have one kind of name: the lowest bit tells. */
-static host_job host_http(void *user, const struct host_http_request *req,
-                          void (*done)(void *arg, const struct host_http_response *r), void *arg)
-{
-    uint64_t id = mr__fetch_start(((struct control *)user)->fetch, req, done, arg);
-
-    return id ? id << 1 | 1 : 0;
-}
-
-static host_job host_read(void *user, struct str folder, struct str path, size_t max_bytes,
-                          void (*done)(void *arg, const struct host_file *f), void *arg)
-{
-    return mr__file_start(((struct control *)user)->files, folder, path, max_bytes, done, arg) << 1;
-}
-
-static void host_cancel(void *user, host_job job)
-{
-    struct control *c = user;
-
-    if (job & 1) {
-        mr__fetch_cancel(c->fetch, job >> 1);
-    } else {
-        mr__file_cancel(c->files, job >> 1);
-    }
+                                .random = out_random,
+                                .lookup = out_lookup,
+                                .lookup_cancel = out_lookup_cancel};
 }
 
 struct script_host mr__control_host(struct control *c)
 {
-    return (struct script_host){
-        .user = c, .http = host_http, .read = host_read, .cancel = host_cancel};
+    return mr__host_script(c->host);
+}
+
+struct mr_lookup *mr__control_lookup(const struct control *c)
+{
+    return mr__host_lookup(c->host);
 }
 
 int mr__control_watch(struct control *c, const char *const *paths, size_t n)
@@ -441,6 +432,7 @@ void mr__control_metrics(void *user, struct metrics *m)
     mr__metrics_family(m, "moonrelay_registrar_replies_failed_total", MR_METRIC_COUNTER,
                        "Registrar replies that the kernel refused to send.");
     mr__metrics_uint(m, NULL, 0, counts.replies_failed);
+    mr__lookup_metrics(mr__host_lookup(c->host), m);
 }
 
 /* ---- life -------------------------------------------------------------------------------- */
@@ -457,7 +449,7 @@ static void init_handles(struct control *c)
 int mr__control_create(struct control **out, const struct control_options *opts)
 {
     struct control *c = mr__alloc(1, sizeof *c);
-    struct fetch_options fetch = {.roots = opts->roots};
+    struct host_options host = {.log = opts->log, .roots = opts->roots};
     int rc;
 
     if (!c) {
@@ -483,11 +475,8 @@ int mr__control_create(struct control **out, const struct control_options *opts)
         goto close_wake;
     }
     init_handles(c);
-    fetch.loop = &c->loop;
-    rc = mr__fetch_create(&c->fetch, &fetch);
-    if (rc == 0) {
-        rc = mr__file_create(&c->files, &c->loop, MR_BENEATH_BEST);
-    }
+    host.loop = &c->loop;
+    rc = mr__host_create(&c->host, &host);
     if (rc == 0) {
         rc = mr__watch_create(&c->watch, &c->loop, opts->on_change, opts->user);
     }
@@ -585,8 +574,11 @@ int mr__control_bind(struct control *c, struct control_endpoints *endpoints, con
 
 int mr__control_attach(struct control *c, struct service *service)
 {
-    int rc = uv_poll_start(&c->engine, UV_READABLE, on_engine);
+    int rc = mr__chain_lookup_create(&c->chain, mr__host_lookup(c->host), service);
 
+    if (rc == 0) {
+        rc = uv_poll_start(&c->engine, UV_READABLE, on_engine);
+    }
     if (rc == 0) {
         c->service = service;
         uv_prepare_start(&c->before_sleep, on_before_sleep);
@@ -631,6 +623,7 @@ void mr__control_close(struct control *c)
     if (c) {
         c->phase = STOPPED;
         close_all(c);
+        mr__chain_lookup_close(c->chain);
     }
 }
 
@@ -643,8 +636,8 @@ void mr__control_destroy(struct control *c)
     }
     mr__control_close(c);
     mr__watchdog_destroy(c->watchdog);
-    mr__fetch_destroy(c->fetch);
-    mr__file_destroy(c->files);
+    mr__host_destroy(c->host);
+    mr__chain_lookup_destroy(c->chain);
     mr__watch_destroy(c->watch);
     uv_close((uv_handle_t *)&c->wake, NULL);
     uv_close((uv_handle_t *)&c->engine, NULL);

@@ -7,7 +7,7 @@
  *      tcp.c registrar.c http.c api.c  engine (mr_fd)        threads, signals
  *          \      |         |      /                          |
  *           +---- control.c (loop, clock) <--- mr__control_signal()
- *                     |  ^   +-- fetch.c  file.c: what policies ask of the world
+ *                     |  ^   +-- host.c: what policies ask of the world: lookup.c fetch.c file.c
  *      mr__service_*()|  | struct service_out
  *                  service
  *
@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "control/api.h"
+#include "control/lookup.h"
 #include "core/address.h"
 #include "engine/moonrelay.h"
 #include "service/host.h"
@@ -46,8 +47,11 @@ int mr__control_create(struct control **out, const struct control_options *opts)
 /* From now on the loop carries the engine's events and the time to the service. */
 int mr__control_attach(struct control *c, struct service *service);
 
-/* What policies ask of the world: HTTP and files, on this loop. Ends with the control. */
+/* What policies ask of the world, on this loop. Ends with the control. */
 struct script_host mr__control_host(struct control *c);
+
+/* The loop's lookup: what listeners, targets and policies use. Ends with the control. */
+struct mr_lookup *mr__control_lookup(const struct control *c);
 
 /* Replaces the files whose changes on_change is told; see watch.h for its errors. */
 int mr__control_watch(struct control *c, const char *const *paths, size_t n);

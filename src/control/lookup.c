@@ -657,9 +657,9 @@ void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
                           const struct mr_lookup_custom *own, const char *host, size_t n,
                           int family, enum mr_lookup_op op, unsigned flags)
 {
-    const struct mr_lookup_custom *custom = own && own->ask              ? own
-                                            : flags & MR_LOOKUP_BUILT_IN ? NULL
-                                                                         : &l->custom;
+    const struct mr_lookup_custom *custom = flags & MR_LOOKUP_BUILT_IN ? NULL
+                                            : own && own->ask          ? own
+                                                                       : &l->custom;
 
     begin(l, req, family, op, flags);
     if (!check(l, req, host, n, family)) {

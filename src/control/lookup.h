@@ -93,7 +93,8 @@ void mr_lookup_set_resolver(struct mr_lookup *l, const struct mr_resolver *resol
  * The host is copied where it has to wait. It never fails here: what is wrong is told to done. */
 void mr_lookup_start(struct mr_lookup *l, struct mr_lookup_request *req, const char *host, size_t n,
                      int family, enum mr_lookup_op op, unsigned flags);
-/* The same through a custom lookup of the caller's own (an endpoint's); NULL: as above. */
+/* The same through a custom lookup of the caller's own (an endpoint's) instead of the loop's; NULL:
+ * as above. */
 void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
                           const struct mr_lookup_custom *own, const char *host, size_t n,
                           int family, enum mr_lookup_op op, unsigned flags);

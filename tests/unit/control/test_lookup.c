@@ -901,6 +901,11 @@ TEST(an_askers_own_custom_lookup_comes_before_the_loops)
     CHECK_STR(f.askers[0].ip,
               "127.0.0.1"); /* its own has no opinion: not the loop's, the default */
     CHECK_STR(f.askers[1].ip, "10.7.7.7");
+    mr_lookup_start_with(f.lookup, &prepare(2)->req, &c, "127.0.0.1", 9, 4, MR_LOOKUP_SEND,
+                         MR_LOOKUP_BUILT_IN); /* it is that which asks */
+    CHECK_EQ(uv_run(&f.loop, UV_RUN_DEFAULT), 0);
+    CHECK_EQ(own.asked, 1);
+    CHECK_STR(f.askers[2].ip, "127.0.0.1");
     tear_down();
 }
 
