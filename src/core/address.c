@@ -233,12 +233,45 @@ static enum mr_addr_error finish(const struct scan *s, enum mr_addr_error e, str
     return e;
 }
 
+/* What parse_quad() takes and nothing else, in a fifth of its time: a program may name the
+ * destination of each of its datagrams. Who is refused here goes there, and learns why. */
+static bool read_quad(const char *text, size_t n, uint8_t ip[4])
+{
+    unsigned value = 0, digits = 0, dots = 0;
+
+    if (n < 7 || n > 15)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        unsigned c = (unsigned char)text[i] - (unsigned)'0';
+
+        if (c <= 9 && (digits == 0 || value != 0)) {
+            value = value * 10 + c;
+            digits++;
+        } else if (text[i] == '.' && digits > 0 && value <= 255 && dots < 3) {
+            ip[dots++] = (uint8_t)value;
+            value = digits = 0;
+        } else {
+            return false;
+        }
+    }
+    if (digits == 0 || value > 255 || dots != 3)
+        return false;
+    ip[3] = (uint8_t)value;
+    return true;
+}
+
 enum mr_addr_error mr_addr_parse_ip(struct mr_addr *out, const char *text, size_t n, size_t *at)
 {
     struct scan s = {text, n, 0};
     struct mr_addr a = {0};
     enum mr_addr_error e = MR_ADDR_EMPTY;
 
+    if (read_quad(text, n, a.ip)) {
+        a.family = 4;
+        *out = a;
+        return MR_ADDR_OK;
+    }
+    a = (struct mr_addr){0};
     if (n > 0 && text[0] == '[')
         e = MR_ADDR_BRACKET;
     else if (n > 0)
