@@ -5,117 +5,99 @@
 #include "control/registrar.h"
 
 #include "base/alloc.h"
-#include "io/endpoint.h"
+#include "control/udp.h"
 
 #include <errno.h>
 
 enum {
-    DATAGRAMS_PER_TURN = 64, /* then the command channel and the engine have their turn */
-    ERRORS_PER_TURN = 8,     /* an error that stays must not hold the loop */
-    DATAGRAM_BYTES = 2048,   /* a PID has 256 at most; of a longer one the rest does not matter */
-};
+    DATAGRAM_BYTES = 2048
+}; /* a PID has 256 at most; of a longer one the rest does not matter */
 
 struct registrar {
-    uv_poll_t poll;
+    struct mr_udp *udp;
     struct registrar_options opts;
-    struct socket_info info;
-    int fd;
-    uint64_t replies_failed, receive_errors;
+    uint64_t replies_failed;
 };
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void on_message(void *user, const struct mr_addr *from, const struct mr_addr *local,
+                       const void *data, size_t n)
 {
-    struct registrar *r = poll->data;
-    char data[DATAGRAM_BYTES];
-    int errors = 0;
+    struct registrar *r = user;
 
-    (void)status;
-    (void)events;
-    for (int i = 0; i < DATAGRAMS_PER_TURN && errors < ERRORS_PER_TURN; i++) {
-        struct endpoint_datagram d;
-        int rc = mr__endpoint_receive(r->fd, &r->info, data, sizeof data, &d);
+    r->opts.on_datagram(r->opts.user, from, local, data, n < DATAGRAM_BYTES ? n : DATAGRAM_BYTES);
+}
 
-        if (rc == 0) {
-            return;
-        }
-        if (rc < 0) {
-            errors++;
-            r->receive_errors++;
-            continue;
-        }
-        r->opts.on_datagram(r->opts.user, &d.from, &d.local, data,
-                            d.size < sizeof data ? d.size : sizeof data);
-    }
+static void on_closed(void *arg)
+{
+    mr__free(arg);
 }
 
 int mr__registrar_open(struct registrar **out, const struct registrar_options *opts,
                        struct mr_addr *bound)
 {
     struct registrar *r = mr__alloc(1, sizeof *r);
+    struct mr_udp_options udp;
     int rc;
 
     if (!r) {
         return -ENOMEM;
     }
     r->opts = *opts;
-    r->fd = mr__endpoint_open(&opts->local, opts->buffer_bytes, &r->info);
-    if (r->fd < 0) {
-        rc = r->fd;
-        goto free_memory;
-    }
-    rc = uv_poll_init(opts->loop, &r->poll, r->fd);
+    mr_udp_options_init(&udp, sizeof udp);
+    udp.loop = opts->loop;
+    udp.family = opts->local.family;
+    udp.buffer_bytes = opts->buffer_bytes;
+    udp.user = r;
+    udp.on_message = on_message;
+    rc = mr_udp_create(&r->udp, NULL, &udp);
     if (rc < 0) {
-        goto close_socket;
+        mr__free(r);
+        return rc;
     }
-    r->poll.data = r;
-    *bound = r->info.local;
+    mr_udp_pause(r->udp);
+    rc = mr_udp_bind_address(r->udp, &opts->local);
+    if (rc < 0) {
+        mr_udp_close(r->udp, on_closed, r);
+        return rc;
+    }
+    (void)mr_udp_address(r->udp, bound);
     *out = r;
     return 0;
-
-close_socket:
-    mr__socket_close(r->fd);
-free_memory:
-    mr__free(r);
-    return rc;
 }
 
 int mr__registrar_start(struct registrar *r)
 {
-    return uv_poll_start(&r->poll, UV_READABLE, on_readable);
+    mr_udp_resume(r->udp);
+    return 0;
 }
 
 /* A full send buffer costs this reply: the client asks again in a moment. */
 void mr__registrar_reply(struct registrar *r, const struct mr_addr *to, const struct mr_addr *local,
                          const void *data, size_t n)
 {
-    if (mr__endpoint_send(r->fd, &r->info, to, local, data, n) < 0) {
+    if (mr_udp_reply(r->udp, to, local, data, n) < 0) {
         r->replies_failed++;
     }
 }
 
 void mr__registrar_counts(struct registrar *r, struct registrar_counts *out)
 {
+    struct mr_udp_counts counts;
+
+    mr_udp_count(r->udp, &counts);
     out->replies_failed = r->replies_failed;
-    out->receive_errors = r->receive_errors;
-    out->kernel_drops = 0;
-    (void)mr__socket_drops(r->fd, &out->kernel_drops);
+    out->receive_errors = counts.receive_errors;
+    out->kernel_drops = counts.kernel_drops;
 }
 
 void mr__registrar_stop(struct registrar *r)
 {
-    uv_poll_stop(&r->poll);
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-    mr__free(handle->data);
+    mr_udp_pause(r->udp);
 }
 
 void mr__registrar_destroy(struct registrar *r)
 {
     if (r) {
-        uv_poll_stop(&r->poll);
-        mr__socket_close(r->fd);
-        uv_close((uv_handle_t *)&r->poll, on_closed);
+        mr_udp_close(r->udp, on_closed, r);
     }
 }

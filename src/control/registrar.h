@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The registrar's UDP socket on a libuv loop: reads in bounded batches, replies from the
- * address that was asked. What a datagram means is the handler's business. Control thread.
- *
- * Not uv_udp_t: that keeps replies in a queue, where one refused destination fails those
- * behind it. Start reading at on_readable().
+ * The registrar's UDP endpoint (udp.h) on a libuv loop: datagrams wait in the kernel until
+ * it is started, replies leave from the address that was asked. What a datagram means is
+ * the handler's business. Control thread. Start reading at mr__registrar_open().
  */
 #ifndef MR_CONTROL_REGISTRAR_H
 #define MR_CONTROL_REGISTRAR_H
@@ -44,7 +42,7 @@ void mr__registrar_counts(struct registrar *r, struct registrar_counts *out);
 /* Reads no more; what comes is dropped by the kernel. Replies may still be sent. */
 void mr__registrar_stop(struct registrar *r);
 
-/* Frees it when the loop has run its close callback. Accepts NULL. */
+/* Frees it when the loop has run its close callbacks. Accepts NULL. */
 void mr__registrar_destroy(struct registrar *r);
 
 #endif
