@@ -12,3 +12,4 @@ bench=$MR_BINARY_DIR/bench
 luajit "$MR_SOURCE_DIR/bench/policies.lua" --quick reload strangers latency
 "$bench/bench_startup" 2
 "$bench/bench_relay" quick
+"$bench/bench_lookup" 200 2
