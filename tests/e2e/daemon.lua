@@ -135,6 +135,11 @@ local function spawn(args, opts)
       argv[#argv + 1] = arg
     end
   end
+  if opts.preload then -- of the daemon alone; a sanitizer's library must be the first one
+    local own = read_file(daemon.program():match("^(.*)/[^/]*$") .. "/preload"):match("%S+")
+    argv[#argv + 1] = "env"
+    argv[#argv + 1] = "LD_PRELOAD=" .. (own and own .. ":" or "") .. opts.preload
+  end
   argv[#argv + 1] = opts.program or daemon.program()
   for _, arg in ipairs(args) do argv[#argv + 1] = arg end
   local pid
@@ -177,7 +182,7 @@ function daemon.run(args, opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
   local self = spawn(args, { dir = dir, env = opts.env, program = opts.program, cwd = opts.cwd,
-    limit_files = opts.limit_files })
+    limit_files = opts.limit_files, preload = opts.preload })
   local ok, err = pcall(self.reap, self, opts.seconds or START_S, "moonrelay " .. table.concat(args, " "))
   local result = { code = self.code, signal = self.signal, stdout = self:stdout(), stderr = self:stderr(), dir = dir }
   remove_tree(dir)
@@ -255,12 +260,12 @@ end
 --- Starts the daemon and waits until it is ready. `opts.set` are settings ({ key = value }, false: leave
 --- it out), `opts.config` is the text of a config file, `opts.files` further files beside it,
 --- `opts.policies` go to --policy, `opts.control_pair = false` opens none (for tests that count),
---- `opts.quiet` is for a level that prints no ready line.
+--- `opts.preload` is a library for the daemon (see resolver.lua), `opts.quiet` is for a level that prints no ready line.
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
   local ok, self = pcall(spawn, arguments(opts, dir), { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd,
-    limit_files = opts.limit_files })
+    limit_files = opts.limit_files, preload = opts.preload })
   if not ok then
     remove_tree(dir)
     error(self, 2)
