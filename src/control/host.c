@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "control/fetch.h"
 #include "control/file.h"
+#include "control/host_udp.h"
 #include "service/list.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct host {
     struct mr_lookup *lookup;
     struct fetch *fetch;
     struct files *files;
+    struct host_udps *udps;
     struct list askings;
     uint64_t last_asking;
 };
@@ -93,6 +95,59 @@ static void cancel_lookup(struct host *h, uint64_t id)
     }
 }
 
+/* ---- UDP endpoints ----------------------------------------------------------------------- */
+
+static int open_udp(void *user, const struct host_udp_options *opts, struct host_udp **out)
+{
+    return mr__host_udp_open(((struct host *)user)->udps, opts, out);
+}
+
+static host_job bind_udp(void *user, struct host_udp *u, struct str host, uint16_t port,
+                         host_udp_done done, void *arg)
+{
+    (void)user;
+    return mr__host_job(HOST_UDP, mr__host_udp_bind(u, host, port, done, arg));
+}
+
+static host_job connect_udp(void *user, struct host_udp *u, struct str host, uint16_t port,
+                            host_udp_done done, void *arg)
+{
+    (void)user;
+    return mr__host_job(HOST_UDP, mr__host_udp_connect(u, host, port, done, arg));
+}
+
+static host_job send_udp(void *user, struct host_udp *u, struct str data, struct str host,
+                         uint16_t port, host_udp_done done, void *arg)
+{
+    (void)user;
+    return mr__host_job(HOST_UDP, mr__host_udp_send(u, data, host, port, done, arg));
+}
+
+static void set_udp_flags(void *user, struct host_udp *u, unsigned flags)
+{
+    (void)user;
+    mr__host_udp_flags(u, flags);
+}
+
+static int find_udp_address(void *user, struct host_udp *u, struct mr_addr *out)
+{
+    (void)user;
+    return mr__host_udp_address(u, out);
+}
+
+static int answer_udp(void *user, struct host_udp *u, uint64_t ticket,
+                      const struct mr_lookup_answer *a)
+{
+    (void)user;
+    return mr__host_udp_answer(u, ticket, a);
+}
+
+static void close_udp(void *user, struct host_udp *u)
+{
+    (void)user;
+    mr__host_udp_close(u);
+}
+
 /* ---- all --------------------------------------------------------------------------------- */
 
 void mr__host_cancel(void *user, host_job job)
@@ -110,6 +165,9 @@ void mr__host_cancel(void *user, host_job job)
     case HOST_LOOKUP:
         cancel_lookup(h, id);
         break;
+    case HOST_UDP:
+        mr__host_udp_cancel(h->udps, id);
+        break;
     default:
         break;
     }
@@ -121,7 +179,15 @@ struct script_host mr__host_script(struct host *h)
                                 .http = start_http,
                                 .read = start_read,
                                 .lookup = mr__host_start_lookup,
-                                .cancel = mr__host_cancel};
+                                .cancel = mr__host_cancel,
+                                .udp_open = open_udp,
+                                .udp_bind = bind_udp,
+                                .udp_connect = connect_udp,
+                                .udp_send = send_udp,
+                                .udp_flags = set_udp_flags,
+                                .udp_address = find_udp_address,
+                                .udp_answer = answer_udp,
+                                .udp_close = close_udp};
 }
 
 struct mr_lookup *mr__host_lookup(const struct host *h)
@@ -149,6 +215,9 @@ int mr__host_create(struct host **out, const struct host_options *opts)
     if (rc == 0) {
         rc = mr__file_create(&h->files, opts->loop, MR_BENEATH_BEST);
     }
+    if (rc == 0) {
+        rc = mr__host_udp_create(&h->udps, opts->loop, h->lookup);
+    }
     if (rc < 0) {
         mr__host_destroy(h);
         return rc;
@@ -164,6 +233,7 @@ void mr__host_destroy(struct host *h)
     }
     mr__fetch_destroy(h->fetch);
     mr__file_destroy(h->files);
+    mr__host_udp_destroy(h->udps);
     while (!mr__list_is_empty(&h->askings)) {
         struct asking *a = MR_CONTAINER(h->askings.next, struct asking, link);
 

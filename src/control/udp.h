@@ -46,7 +46,7 @@ struct mr_udp_options {
 void mr_udp_options_init(struct mr_udp_options *opts, size_t size);
 
 /* No socket is opened yet. lookup may be NULL for one that is bound by mr_udp_bind_address() and
- * only replies; it must outlive the endpoint's close callback otherwise. -EINVAL (a family that is
+ * only replies; otherwise it is there until mr_udp_close(). -EINVAL (a family that is
  * none, no loop), -ENOMEM. */
 int mr_udp_create(struct mr_udp **out, struct mr_lookup *lookup, const struct mr_udp_options *opts);
 
