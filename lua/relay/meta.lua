@@ -27,7 +27,9 @@
 
 ---@class relay.Relay
 ---@field id string # "51200.17"
+---@field kind "player"|"dynamic"|"target"
 ---@field port integer
+---@field target? relay.Address # kind target: where its flow goes
 ---@field addr relay.Address
 ---@field session? string # id of its player
 ---@field tags table<string, string>
@@ -115,6 +117,7 @@ function DropEvent:peek(n) end
 ---@field tags? table<string, string|number>
 ---@field slots? table<string, integer> # key = how many relays may hold it
 ---@field hold? { packets?: integer, bytes?: integer, ms?: number } # drop: of this flow, while it waits
+---@field target? string # drop: "host:port" or "[IPv6]:port" that the flow goes on to
 
 ---@class relay.Refusal
 ---@field mute? number # seconds in which the flow asks nobody

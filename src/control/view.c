@@ -147,13 +147,14 @@ static bool visit_relay(void *user, const struct hook_relay *r)
         return false;
     }
     snprintf(p->next, sizeof p->next, "%.17g/%s", r->since, r->text);
-    return add(p, json_pack("{s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "id",
-                            r->text, "port", (int)r->port, "addr", address(&r->addr), "session",
-                            r->session ? id_text(r->session) : json_null(), "tags",
-                            tags_of(r->tags), "since", r->since, "age", r->age, "packets_in",
-                            (json_int_t)r->packets_in, "packets_out", (json_int_t)r->packets_out,
-                            "bytes_in", (json_int_t)r->bytes_in, "bytes_out",
-                            (json_int_t)r->bytes_out, "drops", (json_int_t)r->drops));
+    return add(
+        p, json_pack("{s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "id",
+                     r->text, "kind", r->kind, "port", (int)r->port, "addr", address(&r->addr),
+                     "target", address(&r->dest), "session",
+                     r->session ? id_text(r->session) : json_null(), "tags", tags_of(r->tags),
+                     "since", r->since, "age", r->age, "packets_in", (json_int_t)r->packets_in,
+                     "packets_out", (json_int_t)r->packets_out, "bytes_in", (json_int_t)r->bytes_in,
+                     "bytes_out", (json_int_t)r->bytes_out, "drops", (json_int_t)r->drops));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------ */

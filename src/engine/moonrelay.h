@@ -233,6 +233,7 @@ struct mr_port_info {
     int rcvbuf, sndbuf;    /* what the kernel granted, bytes as SO_RCVBUF reports them halved */
     uint64_t kernel_drops; /* receive overflows as of the last mr_refresh_kernel_drops() */
     uint32_t worker;
+    unsigned flags; /* enum mr_port_flags, as it was opened with */
 };
 
 /* Opens a UDP port and stores its dense index (0, 1, ...) in *port. Nobody else may

@@ -270,6 +270,7 @@ int mr_port_info(const struct mr *mr, uint32_t port, struct mr_port_info *out)
         .sndbuf = p->info.sndbuf,
         .kernel_drops = p->kernel_drops,
         .worker = port % mr->worker_count,
+        .flags = p->flags,
     };
     return 0;
 }

@@ -58,6 +58,9 @@ static int make_settings(const struct bench *b, const struct config *c, struct s
     if (rc == -EINVAL) {
         say_error(made, why);
     }
+    if (rc == 0) {
+        rc = mr__config_check_ports(c, mr__settings_values(made), why);
+    }
     if (rc < 0) {
         mr__settings_destroy(made);
         return rc;
@@ -256,6 +259,19 @@ static int switch_settings(struct bench *b)
     return rc;
 }
 
+/* The config's `ports`. Without sockets none is taken. */
+static void open_fronts(struct bench *b)
+{
+    struct open_report report;
+
+    mr__service_open_fronts(b->service, mr__config_ports(b->next_config),
+                            mr__config_port_count(b->next_config), &report, b->now_ns);
+    if (report.failed > 0) {
+        MR_LOG(&b->log, MR_LOG_ERROR, "reload", "open ports could not be opened",
+               LOG_STR("at", report.first_place));
+    }
+}
+
 static void on_loaded(void *user, int rc, const struct script_error *err)
 {
     struct bench *b = user;
@@ -268,6 +284,7 @@ static void on_loaded(void *user, int rc, const struct script_error *err)
     if (switch_settings(b) < 0) {
         MR_LOG(&b->log, MR_LOG_ERROR, "reload", "settings could not be changed");
     }
+    open_fronts(b);
     mr__config_unref(b->config);
     b->config = b->next_config;
     b->next_config = NULL;

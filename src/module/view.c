@@ -83,9 +83,14 @@ void mr__view_session(lua_State *L, const struct hook_session *s)
 
 void mr__view_relay(lua_State *L, const struct hook_relay *r)
 {
-    lua_createtable(L, 0, 13);
+    lua_createtable(L, 0, 15);
     set_str(L, "id", (struct str){r->text, strnlen(r->text, sizeof r->text)});
+    set_str(L, "kind", (struct str){r->kind, strlen(r->kind)});
     set_number(L, "port", r->port);
+    if (r->dest.family != 0) {
+        mr__view_address(L, &r->dest);
+        lua_setfield(L, -2, "target");
+    }
     mr__view_address(L, &r->addr);
     lua_setfield(L, -2, "addr");
     if (r->session != 0) {
@@ -183,6 +188,9 @@ static void set_spec(lua_State *L, const struct happening *h)
             set_number(L, "ms", (double)s->hold_ns / 1e6);
         }
         lua_setfield(L, -2, "hold");
+    }
+    if (s->target[0]) {
+        set_str(L, "target", (struct str){s->target, strlen(s->target)});
     }
     set_fields(L, "tags", &h->fields);
     set_fields(L, "slots", &h->slots);

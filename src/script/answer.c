@@ -12,6 +12,7 @@
 #include "script/answer.h"
 
 #include "base/suggest.h"
+#include "service/target.h"
 
 #include <errno.h>
 #include <math.h>
@@ -396,10 +397,28 @@ static int read_hold(struct reader *r, const char *path)
     return read_keys(r, path, keys);
 }
 
-/* To ignore these would be a wrong answer: whoever returns one counts on it. */
-static int read_later(struct reader *r, const char *path)
+static int read_target(struct reader *r, const char *path)
 {
-    return complain(r, "returned %s, which comes with a later version", path);
+    struct str text = {"", 0}, host;
+    uint16_t port;
+
+    if (lua_type(r->L, -1) != LUA_TSTRING) {
+        return complain_value(r, path, "a text, host:port, is expected");
+    }
+    text.s = lua_tolstring(r->L, -1, &text.n);
+    if (!mr__target_parse(text, &host, &port)) {
+        return complain(r, "returned %s, '%.40s' (host:port or [IPv6]:port is expected)", path,
+                        text.s);
+    }
+    memcpy(r->out->spec.target, text.s, text.n);
+    r->out->spec.target[text.n] = '\0';
+    return 0;
+}
+
+/* A relay is made for it by then: where it goes is for `drop` to say. */
+static int refuse_target(struct reader *r, const char *path)
+{
+    return complain(r, "returned %s, which only drop may name", path);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -412,7 +431,11 @@ static const struct key register_keys[] = {{"oid", read_oid},
 static const struct key connect_keys[] = {{"oid", read_oid}, {"via", read_via}, {NULL, NULL}};
 static const struct key spec_keys[] = {
     {"ttl", read_ttl},   {"idle", read_idle},   {"rate", read_rate}, {"max_bytes", read_max_bytes},
-    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_hold}, {"target", read_later},
+    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_hold}, {"target", read_target},
+    {NULL, NULL}};
+static const struct key create_keys[] = {
+    {"ttl", read_ttl},   {"idle", read_idle},   {"rate", read_rate}, {"max_bytes", read_max_bytes},
+    {"tags", read_tags}, {"slots", read_slots}, {"hold", read_hold}, {"target", refuse_target},
     {NULL, NULL}};
 static const struct key refusal_keys[] = {{"mute", read_mute}, {NULL, NULL}};
 
@@ -423,6 +446,8 @@ static const struct key *keys_of(enum hook hook)
         return register_keys;
     case MR_HOOK_CONNECT:
         return connect_keys;
+    case MR_HOOK_CREATE:
+        return create_keys;
     default:
         return spec_keys;
     }
@@ -544,5 +569,22 @@ int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *
     mr__answer_clear(out);
     rc = read_result(&r, index, n, hook, policy);
     lua_settop(L, top);
+    return rc;
+}
+
+int mr__answer_read_spec(lua_State *L, int index, struct answer *out, char why[ANSWER_WHY_MAX])
+{
+    static const char verb[] = "returned ";
+    struct reader r = {.L = L, .out = out, .why = why};
+    int top = lua_gettop(L), rc;
+
+    mr__answer_clear(out);
+    lua_pushvalue(L, index);
+    rc = check_table(&r, "a spec");
+    rc = rc != 0 ? rc : read_keys(&r, "", spec_keys);
+    lua_settop(L, top);
+    if (rc != 0 && strncmp(why, verb, strlen(verb)) == 0) {
+        memmove(why, why + strlen(verb), strlen(why + strlen(verb)) + 1);
+    }
     return rc;
 }

@@ -54,13 +54,17 @@ int mr__answer_read(lua_State *L, int index, int n, enum hook hook, const char *
  * Raises when out of memory. */
 int mr__answer_read_address(lua_State *L, int index, int n, int family, const char *policy,
                             struct answer *out, char why[ANSWER_WHY_MAX]);
+/* A spec that no hook returned, at that index: of the config's `ports`, of relay.open(). why then
+ * begins with what is wrong, e.g. "idle, -3 (seconds above 0 ...". */
+int mr__answer_read_spec(lua_State *L, int index, struct answer *out, char why[ANSWER_WHY_MAX]);
 /* No opinion. */
 void mr__answer_clear(struct answer *out);
 
 void mr__answer_begin(struct merged_answer *all);
 
 /* Adds an answer whose outcome is ADMIT: the smaller of two numbers, tags and slots united, the
- * later oid, takeover and via. -E2BIG with why when they become too many; all is then as it was. */
+ * later oid, takeover, via and target. -E2BIG with why when they become too many; all is then as it
+ * was. */
 int mr__answer_merge(struct merged_answer *all, const struct answer *one, char why[ANSWER_WHY_MAX]);
 
 /* Writes 1 to 64 of [a-z0-9._-] for any text: what else is in it becomes '-', what is too long is

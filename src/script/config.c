@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/suggest.h"
 #include "script/config_entry.h"
+#include "script/config_port.h"
 #include "script/digest.h"
 #include "script/locate.h"
 #include "script/sandbox.h"
@@ -21,6 +22,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -42,6 +44,9 @@ struct config {
     struct config_entry *entries;
     size_t n_entries;
     bool has_policies;
+    struct config_port *ports;
+    struct open_port *open; /* of them */
+    size_t n_ports;
 };
 
 /* ---- messages and memory: all of these raise inside the state's protected call --------------- */
@@ -444,6 +449,81 @@ static void take_policies(lua_State *L, struct config *c)
     c->has_policies = true;
 }
 
+/* ---- ports ----------------------------------------------------------------------------------- */
+
+enum { PORTS_MAX = 1024 };
+
+/* Key at -2. */
+static uint16_t check_number(lua_State *L, const struct config *c)
+{
+    double v = lua_type(L, -2) == LUA_TNUMBER ? lua_tonumber(L, -2) : -1;
+
+    if (lua_type(L, -2) != LUA_TNUMBER) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        refuse(L, c, (struct locate_step[]){{.key = "ports"}, {.key = key}}, 2,
+               "ports has a key that is a %s (UDP port numbers are expected: [7777] = { ... })",
+               luaL_typename(L, -2));
+    }
+    if (!(v >= 0 && v <= UINT16_MAX && v == floor(v))) {
+        refuse(L, c, (struct locate_step[]){{.key = "ports"}}, 1,
+               "ports[%.14g] is no UDP port (0 to 65535 are expected; 0 is of the kernel's choice)",
+               v);
+    }
+    return (uint16_t)v;
+}
+
+/* Key at -2, value at -1. */
+static void add_port(lua_State *L, struct config *c)
+{
+    uint16_t number = check_number(L, c);
+    char text[8], place[512], why[ANSWER_WHY_MAX];
+    const struct locate_step path[] = {{.key = "ports"}, {.key = text}};
+    struct config_port *p;
+
+    snprintf(text, sizeof text, "%u", number);
+    if (c->n_ports == PORTS_MAX) {
+        refuse(L, c, path, 1, "more than %d ports", PORTS_MAX);
+    }
+    c->ports = must(L, mr__realloc(c->ports, c->n_ports + 1, sizeof *c->ports));
+    p = &c->ports[c->n_ports];
+    switch (mr__config_port_read(L, p, why)) {
+    case 0:
+        break;
+    case -ENOMEM:
+        must(L, NULL);
+        break;
+    default:
+        refuse(L, c, path, 2, "ports[%u]: %s", number, why);
+    }
+    c->n_ports++;
+    p->port.number = number;
+    place_of(c, path, 2, place, sizeof place);
+    p->place = copy_text(L, place, strlen(place));
+    p->port.place = p->place;
+}
+
+static int compare_ports(const void *a, const void *b)
+{
+    return (int)((const struct config_port *)a)->port.number -
+           (int)((const struct config_port *)b)->port.number;
+}
+
+static void take_ports(lua_State *L, struct config *c)
+{
+    require_plain_table(L, c, "ports");
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+        add_port(L, c);
+    }
+    if (c->n_ports == 0) {
+        return;
+    }
+    qsort(c->ports, c->n_ports, sizeof *c->ports, compare_ports);
+    c->open = must(L, mr__alloc(c->n_ports, sizeof *c->open));
+    for (size_t i = 0; i < c->n_ports; i++) {
+        c->open[i] = c->ports[i].port;
+    }
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static void refuse_key(lua_State *L, const struct config *c)
@@ -454,13 +534,13 @@ static void refuse_key(lua_State *L, const struct config *c)
 
     if (lua_type(L, -2) != LUA_TSTRING) {
         refuse(L, c, (struct locate_step[]){{.index = 1}}, 1,
-               "the config has a value without a key (settings and policies are expected)");
+               "the config has a value without a key (settings, policies and ports are expected)");
     }
     key = lua_tolstring(L, -2, &n);
     near = mr__suggest_name(key, n, keys);
     refuse(L, c, (struct locate_step[]){{.key = key}}, 1, "unknown key %.64s%s%s%s", key,
-           near ? "; did you mean " : " (settings and policies are expected)", near ? near : "",
-           near ? "?" : "");
+           near ? "; did you mean " : " (settings, policies and ports are expected)",
+           near ? near : "", near ? "?" : "");
 }
 
 /* What the file returned is at the top. */
@@ -480,8 +560,7 @@ static void take_config(lua_State *L, struct config *c)
         } else if (strcmp(key, "policies") == 0) {
             take_policies(L, c);
         } else if (strcmp(key, "ports") == 0) {
-            refuse(L, c, (struct locate_step[]){{.key = key}}, 1,
-                   "ports: open ports come with a later version");
+            take_ports(L, c);
         } else {
             refuse_key(L, c);
         }
@@ -622,8 +701,13 @@ void mr__config_unref(struct config *c)
         mr__free(c->entries[i].text);
         mr__free(c->entries[i].place);
     }
+    for (size_t i = 0; i < c->n_ports; i++) {
+        mr__config_port_deinit(&c->ports[i]);
+    }
     mr__free(c->settings);
     mr__free(c->entries);
+    mr__free(c->ports);
+    mr__free(c->open);
     mr__free(c->path);
     mr__free(c->folder);
     mr__free(c->text);
@@ -648,6 +732,45 @@ size_t mr__config_setting_count(const struct config *c)
 void mr__config_setting(const struct config *c, size_t i, struct config_setting *out)
 {
     *out = c->settings[i];
+}
+
+size_t mr__config_port_count(const struct config *c)
+{
+    return c ? c->n_ports : 0;
+}
+
+const struct open_port *mr__config_ports(const struct config *c)
+{
+    return c ? c->open : NULL;
+}
+
+static bool is_relay_port(const struct settings_values *v, uint16_t number)
+{
+    for (size_t i = 0; i < v->udp_relay_ports.n; i++) {
+        if (v->udp_relay_ports.ports[i] == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int mr__config_check_ports(const struct config *c, const struct settings_values *v,
+                           struct script_error *err)
+{
+    for (size_t i = 0; i < mr__config_port_count(c); i++) {
+        const struct open_port *p = &c->open[i];
+        const char *whose = p->number == 0                       ? NULL
+                            : p->number == v->udp_registrar_port ? "is udp_registrar_port"
+                            : is_relay_port(v, p->number)        ? "is among udp_relay_ports"
+                                                                 : NULL;
+        if (whose) {
+            snprintf(err->text, sizeof err->text,
+                     "%s: ports[%u] %s (an open port is one of its own)", p->place, p->number,
+                     whose);
+            return -EINVAL;
+        }
+    }
+    return 0;
 }
 
 bool mr__config_has_policies(const struct config *c)

@@ -59,6 +59,16 @@ struct config_setting {
     size_t n;
     const char *place; /* "moonrelay.lua:7" */
 };
+
+/* Its `ports`, by number. All lives as long as the config. */
+struct open_port;
+size_t mr__config_port_count(const struct config *c);
+const struct open_port *mr__config_ports(const struct config *c);
+/* Whether they go together with the settings: none is a relay port or the registrar's. -EINVAL. */
+struct settings_values;
+int mr__config_check_ports(const struct config *c, const struct settings_values *v,
+                           struct script_error *err);
+
 size_t mr__config_setting_count(const struct config *c);
 void mr__config_setting(const struct config *c, size_t i, struct config_setting *out);
 

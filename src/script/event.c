@@ -41,7 +41,7 @@ const char *mr__event_op_name(enum mr_lookup_op op)
     X(now) X(id) X(reason) X(tags) X(meta) X(addr) X(sender) X(session) X(peer) X(from) X(to) \
     X(oid) X(mode) X(via) X(relay) X(port) X(size) X(known) X(peek) X(ip) X(net) X(family) \
     X(text) X(since) X(joins) X(age) X(packets_in) X(packets_out) X(bytes_in) \
-    X(bytes_out) X(drops) X(host) X(op)
+    X(bytes_out) X(drops) X(host) X(op) X(kind) X(target)
 /* clang-format on */
 
 enum event_key {
@@ -194,10 +194,14 @@ static void set_session(lua_State *L, enum event_key k, const struct hook_sessio
 
 static void push_relay(lua_State *L, const struct hook_relay *r)
 {
-    lua_createtable(L, 0, 13);
+    lua_createtable(L, 0, 15);
     set_str(L, KEY_id, (struct str){r->text, strnlen(r->text, sizeof r->text)});
+    set_str(L, KEY_kind, (struct str){r->kind, r->kind ? strlen(r->kind) : 0});
     set_number(L, KEY_port, r->port);
     set_address(L, KEY_addr, &r->addr);
+    if (r->dest.family != 0) {
+        set_address(L, KEY_target, &r->dest);
+    }
     if (r->session != 0) {
         set_id(L, KEY_session, r->session);
     }

@@ -111,6 +111,9 @@ static void merge_spec(struct hook_spec *all, const struct hook_spec *one)
     MERGE_SMALLER(all, one, has_hold_packets, hold_packets);
     MERGE_SMALLER(all, one, has_hold_bytes, hold_bytes);
     MERGE_SMALLER(all, one, has_hold_ns, hold_ns);
+    if (one->target[0]) {
+        memcpy(all->target, one->target, sizeof all->target);
+    }
 }
 
 int mr__answer_merge(struct merged_answer *all, const struct answer *one, char why[ANSWER_WHY_MAX])

@@ -87,7 +87,7 @@ char *mr__banner_relay_ranges(struct mr *mr)
     /* Closed ones leave gaps between the indexes. */
     for (uint32_t i = 0; n < stats.ports && i < PORT_INDEXES_MAX; i++) {
         struct mr_port_info info;
-        if (mr_port_info(mr, i, &info) == 0) {
+        if (mr_port_info(mr, i, &info) == 0 && !(info.flags & MR_PORT_OPEN)) {
             ports[n++] = info.local.port;
         }
     }
@@ -242,18 +242,36 @@ void mr__banner_warn_ports(const struct banner *b, const struct port_report *rep
 
 /* ---- what it is -------------------------------------------------------------------------- */
 
-char *mr__banner_endpoints(const struct control_endpoints *at, const char *ranges)
+char *mr__banner_open_ports(const struct service *service)
+{
+    struct open_port_info info;
+    size_t n = 0, at = 0;
+    char *text;
+
+    while (mr__service_front(service, n, &info)) {
+        n++;
+    }
+    text = mr__alloc(n + 1, MR_ADDR_TEXT_MAX + 1);
+    for (size_t i = 0; text && i < n && mr__service_front(service, i, &info); i++) {
+        text[at] = ',';
+        at += i > 0;
+        at += mr_addr_format(&info.local, text + at, MR_ADDR_TEXT_MAX);
+    }
+    return text;
+}
+
+char *mr__banner_endpoints(const struct control_endpoints *at, const char *ranges, const char *open)
 {
     char command[MR_ADDR_TEXT_MAX], registrar[MR_ADDR_TEXT_MAX], http[MR_ADDR_TEXT_MAX];
-    size_t cap = 4 * MR_ADDR_TEXT_MAX + strlen(ranges);
+    size_t cap = 4 * MR_ADDR_TEXT_MAX + strlen(ranges) + strlen(open);
     char *text = mr__alloc(1, cap);
 
     mr_addr_format(&at->command, command, sizeof command);
     mr_addr_format(&at->registrar, registrar, sizeof registrar);
     mr_addr_format(&at->http, http, sizeof http);
     if (text) {
-        snprintf(text, cap, "command=%s registrar=%s http=%s relay=%s", command, registrar, http,
-                 ranges);
+        snprintf(text, cap, "command=%s registrar=%s http=%s relay=%s%s%s", command, registrar,
+                 http, ranges, *open ? " open=" : "", open);
     }
     return text;
 }
@@ -304,6 +322,17 @@ void mr__banner_listening(const struct banner *b, const struct control_endpoints
     say_relays(b, ranges, &udp_host);
 }
 
+void mr__banner_open(const struct banner *b, const struct service *service)
+{
+    struct open_port_info info;
+    char rule[32];
+
+    for (size_t i = 0; mr__service_front(service, i, &info); i++) {
+        snprintf(rule, sizeof rule, "%u/udp", info.local.port);
+        say_listens(b, "everybody", rule, &info.local);
+    }
+}
+
 void mr__banner_policies(const struct banner *b, const struct policies *policies)
 {
     char text[1024] = "";
@@ -319,7 +348,7 @@ void mr__banner_policies(const struct banner *b, const struct policies *policies
 }
 
 void mr__banner_ready(const struct banner *b, const struct control_endpoints *at,
-                      const char *ranges, const char *endpoints)
+                      const char *ranges, const char *open, const char *endpoints)
 {
     char command[MR_ADDR_TEXT_MAX], registrar[MR_ADDR_TEXT_MAX], http[MR_ADDR_TEXT_MAX];
     size_t cap = 2 * strlen(endpoints) + 1024, n;
@@ -341,11 +370,12 @@ void mr__banner_ready(const struct banner *b, const struct control_endpoints *at
         mr_addr_format(&at->http, http, sizeof http);
         const struct log_field fields[] = {LOG_STR("command", command),
                                            LOG_STR("registrar", registrar), LOG_STR("http", http),
-                                           LOG_STR("relay", ranges)};
+                                           LOG_STR("relay", ranges), LOG_STR("open", open)};
         clock_gettime(CLOCK_REALTIME, &now);
-        n = mr__log_format(
-            line, cap, MR_LOG_JSON, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
-            MR_LOG_INFO, "server", text ? text : "ready", fields, sizeof fields / sizeof fields[0]);
+        n = mr__log_format(line, cap, MR_LOG_JSON,
+                           (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
+                           MR_LOG_INFO, "server", text ? text : "ready", fields,
+                           sizeof fields / sizeof fields[0] - (*open ? 0 : 1));
         mr__free(text);
     }
     b->log->sink(b->log->user, MR_LOG_INFO, line, n);

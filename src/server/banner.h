@@ -30,17 +30,23 @@ void mr__banner_warn_ports(const struct banner *b, const struct port_report *rep
 /* "49152-51200,51300" of every open relay port, for mr__free(); NULL: out of memory. */
 char *mr__banner_relay_ranges(struct mr *mr);
 
-/* "command=0.0.0.0:8890 registrar=... http=... relay=...", for mr__free(). */
-char *mr__banner_endpoints(const struct control_endpoints *at, const char *ranges);
+/* "0.0.0.0:7777,..." of the ports that are open to everybody, or ""; likewise. */
+char *mr__banner_open_ports(const struct service *service);
+
+/* "command=0.0.0.0:8890 registrar=... http=... relay=... open=...", for mr__free(); the last one
+ * only when there are any. */
+char *mr__banner_endpoints(const struct control_endpoints *at, const char *ranges,
+                           const char *open);
 
 /* One line a listener, then the policies. */
 void mr__banner_listening(const struct banner *b, const struct control_endpoints *at,
                           const char *ranges);
+void mr__banner_open(const struct banner *b, const struct service *service);
 void mr__banner_policies(const struct banner *b, const struct policies *policies);
 
 /* The line `ready ...`: at every level but silent, since who waits for it must not depend on one.
  */
 void mr__banner_ready(const struct banner *b, const struct control_endpoints *at,
-                      const char *ranges, const char *endpoints);
+                      const char *ranges, const char *open, const char *endpoints);
 
 #endif

@@ -166,9 +166,9 @@ static int show_sessions(struct client *c, const json_t *a)
 
 static int show_relays(struct client *c, const json_t *a)
 {
-    static const char *const heads[] = {"ID",      "PEER",     "SESSION",  "AGE",
-                                        "PKTS-IN", "PKTS-OUT", "BYTES-IN", "BYTES-OUT",
-                                        "DROPS",   "TAGS",     NULL};
+    static const char *const heads[] = {"ID",    "KIND",    "PEER",     "TARGET",   "SESSION",
+                                        "AGE",   "PKTS-IN", "PKTS-OUT", "BYTES-IN", "BYTES-OUT",
+                                        "DROPS", "TAGS",    NULL};
     const json_t *list = json_object_get(a, "relays");
     struct columns t;
     char buf[32];
@@ -177,7 +177,9 @@ static int show_relays(struct client *c, const json_t *a)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *r = json_array_get(list, i);
         mr__columns_add(&t, "%s", text_of(r, "id"));
+        mr__columns_add(&t, "%s", text_of(r, "kind"));
         mr__columns_add(&t, "%s", text_of(r, "addr"));
+        mr__columns_add(&t, "%s", text_of(r, "target"));
         mr__columns_add(&t, "%s", text_of(r, "session"));
         mr__columns_add(&t, "%s", duration(buf, number_of(r, "age")));
         mr__columns_add(&t, "%lld", int_of(r, "packets_in"));

@@ -62,6 +62,13 @@ static json_t *status(void *user)
         json_object_set_new(endpoints, "relay", json_string(ranges));
     }
     mr__free(ranges);
+    char *open = mr__banner_open_ports(d->service);
+    if (open && *open) {
+        json_object_set_new(endpoints, "open", json_string(open));
+    } else {
+        json_object_del(endpoints, "open");
+    }
+    mr__free(open);
     mr_get_stats(d->mr, &st, sizeof st);
     mr__service_counts(d->service, &counts);
     mr__policies_generation(d->policies, &g);

@@ -184,6 +184,28 @@ static void log_ports(struct reload *r, const struct port_report *report)
     }
 }
 
+/* The config's `ports`. */
+static void open_fronts(struct reload *r)
+{
+    const struct config *c = r->next.config;
+    struct open_report report;
+    char text[MR_ADDR_TEXT_MAX];
+
+    mr__service_open_fronts(r->opts.service, mr__config_ports(c), mr__config_port_count(c), &report,
+                            mr__control_now_ns(r->opts.control));
+    if (report.opened + report.closed + report.draining > 0) {
+        MR_LOG(r->opts.log, MR_LOG_INFO, "reload", "open ports", LOG_UINT("opened", report.opened),
+               LOG_UINT("closed", report.closed), LOG_UINT("draining", report.draining));
+    }
+    if (report.failed > 0) {
+        mr_addr_format(&report.first_failed, text, sizeof text);
+        MR_LOG(r->opts.log, MR_LOG_WARN, "reload", "open ports cannot be opened",
+               LOG_UINT("ports", report.failed), LOG_STR("first", text),
+               LOG_STR("at", report.first_place),
+               LOG_STR("error", mr_strerror(report.first_error)));
+    }
+}
+
 /* The policies are in use already; the settings follow them. */
 static int adopt(struct reload *r)
 {
@@ -195,6 +217,7 @@ static int adopt(struct reload *r)
     mr__service_set_hooks(r->opts.service, mr__policies_hooks(r->opts.policies));
     log_ports(r, &report);
     if (rc == 0) {
+        open_fronts(r);
         *r->opts.start = r->next;
         r->next = before;
         r->opts.on_settings(r->opts.user, mr__settings_values(r->opts.start->settings));

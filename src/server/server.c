@@ -51,6 +51,7 @@ struct mr_server {
     struct deeds deeds;
     struct control_endpoints at;
     char *ranges;    /* relay ports */
+    char *open;      /* those open to everybody; "" when there are none */
     char *endpoints; /* the line `ready` without its first word */
 };
 
@@ -106,7 +107,7 @@ static int plan_files(struct mr_server *s, struct mr_server_error *err)
 {
     const struct settings_values *v = s->settings;
     uint64_t limit = mr__process_raise_files();
-    size_t ports = count_ports(v);
+    size_t ports = count_ports(v) + mr__config_port_count(s->start.config);
     uint32_t granted = 0;
     char text[256];
     int rc = mr__process_plan_files(limit, ports, v->max_connections, &granted);
@@ -326,6 +327,25 @@ static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
                : 0;
 }
 
+/* The config's `ports`. Whoever names one counts on it, so a start without it fails. */
+static int open_fronts(struct mr_server *s, struct mr_server_error *err)
+{
+    const struct config *c = s->start.config;
+    struct open_report report;
+    char text[MR_ADDR_TEXT_MAX];
+
+    mr__service_open_fronts(s->service, mr__config_ports(c), mr__config_port_count(c), &report,
+                            mr__control_now_ns(s->control));
+    if (report.failed > 0) {
+        mr_addr_format(&report.first_failed, text, sizeof text);
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, report.first_error,
+                                "%s: ports[%u]: %s/udp cannot be opened: %s", report.first_place,
+                                report.first_failed.port, text, mr_strerror(report.first_error));
+    }
+    s->open = mr__banner_open_ports(s->service);
+    return s->open ? 0 : mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+}
+
 static int open_ports(struct mr_server *s, struct mr_server_error *err)
 {
     struct port_report report = {.asked = 0};
@@ -340,8 +360,12 @@ static int open_ports(struct mr_server *s, struct mr_server_error *err)
                                 report.asked, text, mr_strerror(rc));
     }
     mr__banner_warn_ports(&s->banner, &report);
+    rc = open_fronts(s, err);
+    if (rc < 0) {
+        return rc;
+    }
     s->ranges = mr__banner_relay_ranges(s->mr);
-    s->endpoints = s->ranges ? mr__banner_endpoints(&s->at, s->ranges) : NULL;
+    s->endpoints = s->ranges ? mr__banner_endpoints(&s->at, s->ranges, s->open) : NULL;
     if (!s->endpoints) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
     }
@@ -485,10 +509,11 @@ static int start(struct mr_server *s, const struct mr_server_options *opts,
     mr__banner_warn_ephemeral(&s->banner);
     mr__banner_warn_addresses(&s->banner);
     mr__banner_listening(&s->banner, &s->at, s->ranges);
+    mr__banner_open(&s->banner, s->service);
     mr__banner_policies(&s->banner, s->policies);
     mr__reload_watch(s->reload);
     wait_until_ready(s);
-    mr__banner_ready(&s->banner, &s->at, s->ranges, s->endpoints);
+    mr__banner_ready(&s->banner, &s->at, s->ranges, s->open, s->endpoints);
     return 0;
 }
 
@@ -575,6 +600,7 @@ void mr_server_destroy(struct mr_server *s)
     mr__startup_deinit(&s->start);
     mr__startup_sources_deinit(&s->sources);
     mr__free(s->ranges);
+    mr__free(s->open);
     mr__free(s->endpoints);
     mr__free(s);
 }

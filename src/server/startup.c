@@ -243,7 +243,15 @@ static int offer_config(struct startup *s, struct mr_server_error *err)
             return fail_memory(err);
         }
     }
-    return resolve(s->settings, err);
+    int rc = resolve(s->settings, err);
+    if (rc == 0) {
+        struct script_error why;
+        rc = mr__config_check_ports(s->config, mr__settings_values(s->settings), &why);
+        if (rc < 0) {
+            return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, rc, "%s", why.text);
+        }
+    }
+    return rc;
 }
 
 /* Everything but the config file. */

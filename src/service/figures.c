@@ -206,7 +206,7 @@ static void write_relays(const struct service *s, struct metrics *m)
 {
     const struct pool *pool = &s->pool;
     const struct metric_label states[] = {label("state", "free"), label("state", "quarantined"),
-                                          label("state", "used")};
+                                          label("state", "used"), label("state", "open")};
 
     one(m, "noray_relay_count", MR_METRIC_GAUGE, "Relays.", count_relays(pool));
     one(m, "moonrelay_notices_lost_total", MR_METRIC_COUNTER,
@@ -220,10 +220,12 @@ static void write_relays(const struct service *s, struct metrics *m)
         struct metric_label l = label("kind", mr__seat_kind_name((enum seat_kind)i));
         mr__metrics_uint(m, &l, 1, pool->n_kind[i]);
     }
-    mr__metrics_family(m, "moonrelay_ports", MR_METRIC_GAUGE, "Relay ports by state.");
+    mr__metrics_family(m, "moonrelay_ports", MR_METRIC_GAUGE,
+                       "Relay ports by state, and those open to everybody.");
     mr__metrics_uint(m, &states[0], 1, pool->n_ready);
     mr__metrics_uint(m, &states[1], 1, pool->n_quarantined);
     mr__metrics_uint(m, &states[2], 1, pool->n - pool->n_ready - pool->n_quarantined);
+    mr__metrics_uint(m, &states[3], 1, s->front_index.n);
 }
 
 int mr__service_add_metrics(struct service *s, metrics_source source, void *user)

@@ -125,21 +125,50 @@ describe("a policy as people write them", function()
     local t = shipped.chain({ name = "later", chunk = [[
       local relay = require "relay"
       return {
-        drop = function() return { target = "203.0.113.1:7777" } end,
         commands = { drain = function() relay.drain(60) end },
       }]] }, "dynamic")
-    local h, c = t:join { udp = "10.0.0.1:4000" }, t:join { udp = "10.0.0.2:4000" }
-    local j = t:connect(c, h.session.oid, { mode = "relay" })
-    local d = t:drop { sender = "203.0.113.5:4000", port = j.host_relay.port, data = "hi" }
-    assert.is_falsy(d.ok)
     local _, why = t:call("later", "drain")
     assert.truthy(why:find("relay.drain comes with a later version", 1, true), why)
-    local found
-    for _, record in ipairs(t.logs) do
-      for _, value in pairs(record.fields) do
-        found = found or tostring(value):find("target, which comes with a later version", 1, true)
-      end
+  end)
+
+  -- A UDP load balancer: every new client of port 7777 goes to the game server its address hashes to.
+  local PROXY = [[
+local relay = require "relay"
+local servers
+return {
+  load = function(cfg) servers = cfg.servers end,
+  drop = function(ev)
+    if ev.port ~= 7777 then return end
+    local n = tonumber(relay.crypto.hex(relay.crypto.hmac_sha256("pick", ev.sender.net)):sub(1, 6), 16)
+    return { target = servers[n % #servers + 1], idle = 60, slots = { ["ip/" .. ev.sender.net] = 16 } }
+  end,
+}]]
+
+  it("balances the clients of an open port over game servers", function()
+    local t = testing.new { settings = { dynamic_per_address = 32 } }
+    t.hosts["two.fleet"] = "10.4.4.2"
+    assert(t:load {
+      policies = { { name = "proxy", chunk = PROXY, servers = { "10.4.4.1:7000", "two.fleet:7000" } }, "dynamic" },
+      ports = { [7777] = { idle = 30 } },
+    })
+    local seen, egress = {}, {}
+    for i = 1, 40 do
+      local d = t:drop { sender = "203.0.113." .. i .. ":4000", port = 7777, data = "hi" }
+      t:advance(0)
+      assert.is_true(d.ok, d.reason)
+      assert.equal("target", d.relay.kind)
+      assert.equal(30, d.spec.idle)
+      assert.equal(1, d.replayed)
+      seen[d.relay.target.text] = d.spec.target
+      assert.is_nil(egress[d.relay.port])
+      egress[d.relay.port] = true
     end
-    assert.truthy(found)
+    assert.same({ ["10.4.4.1:7000"] = "10.4.4.1:7000", ["10.4.4.2:7000"] = "two.fleet:7000" }, seen)
+    for i = 1, 17 do
+      local d = t:drop { sender = "203.0.113.99:" .. 4000 + i, port = 7777 }
+      t:advance(0)
+      assert.equal(i <= 16, d.ok)
+      if i > 16 then assert.equal("full ip/203.0.113.99", d.code .. " " .. d.reason) end
+    end
   end)
 end)

@@ -309,6 +309,9 @@ static void say_spec(const struct hook_spec *s)
             say(" %s=%.10g", rows[i].name, rows[i].value);
         }
     }
+    if (s->target[0]) {
+        say(" target=%s", s->target);
+    }
 }
 
 static void on_done(struct hook_request *req, const struct hook_answer *a)

@@ -5,6 +5,8 @@
  */
 #include "base/alloc.h"
 #include "rig.h"
+#include "script/config.h"
+#include "service/service.h"
 #include "test.h"
 
 static struct rig rig;
@@ -87,6 +89,66 @@ TEST(two_uses_of_one_policy_have_names_and_settings_of_their_own)
     rig_end(&rig);
 }
 
+TEST(open_ports_are_read_by_number_with_what_their_flows_begin_with)
+{
+    static const char text[] = "return { ports = {\n"
+                               "[7778] = { target = 'a.fleet:7000', idle = 60,\n"
+                               "           tags = { game = 'x' }, slots = { all = 5 } },\n"
+                               "[0] = {}, [7777] = { rate = { pps = 10 } } } }";
+    struct config_options opts = {.environment = NULL};
+    struct script_error err;
+    struct config *c;
+
+    REQUIRE_EQ(mr__config_parse(&c, &opts, text, strlen(text), "x/m.lua", &err), 0);
+    const struct open_port *p = mr__config_ports(c);
+    REQUIRE_EQ(mr__config_port_count(c), 3);
+    CHECK_EQ(p[0].number, 0);
+    CHECK_STR(p[0].place, "x/m.lua:4");
+    CHECK_EQ(p[1].number, 7777);
+    CHECK_EQ(p[1].spec.pps, 10);
+    CHECK_EQ(p[2].number, 7778);
+    CHECK_STR(p[2].place, "x/m.lua:2");
+    CHECK_STR(p[2].spec.target, "a.fleet:7000");
+    CHECK_EQ(p[2].spec.idle_ns, 60000000000);
+    REQUIRE_EQ(p[2].tags.n, 1);
+    CHECK(strncmp(p[2].tags.items[0].value.s, "x", 1) == 0);
+    REQUIRE_EQ(p[2].n_slots, 1);
+    CHECK_EQ(p[2].slots[0].max, 5);
+    mr__config_unref(c);
+}
+
+static void check_ports(const char *ports, const char *relay_ports, const char *registrar,
+                        const char *why)
+{
+    struct settings *s = mr__settings_create();
+    struct config_options opts = {.environment = NULL};
+    struct script_error err = {.text = ""};
+    char text[200];
+    struct config *c;
+
+    snprintf(text, sizeof text, "return {\n ports = %s }", ports);
+    REQUIRE_EQ(mr__config_parse(&c, &opts, text, strlen(text), "m.lua", &err), 0);
+    mr__settings_offer(s, MR_SETTING_CONFIG, "udp_relay_ports", relay_ports, strlen(relay_ports),
+                       NULL);
+    mr__settings_offer(s, MR_SETTING_CONFIG, "udp_registrar_port", registrar, strlen(registrar),
+                       NULL);
+    REQUIRE_EQ(mr__settings_resolve(s), 0);
+    CHECK_EQ(mr__config_check_ports(c, mr__settings_values(s), &err), why[0] ? -EINVAL : 0);
+    CHECK_STR(err.text, why);
+    mr__config_unref(c);
+    mr__settings_destroy(s);
+}
+
+TEST(an_open_port_is_no_relay_port_and_not_the_registrars)
+{
+    check_ports("{ [7777] = {}, [0] = {} }", "7000-7776,7778", "0", "");
+    check_ports("{ [7777] = {} }", "7000-7777", "0",
+                "m.lua:2: ports[7777] is among udp_relay_ports (an open port is one of its own)");
+    check_ports("{ [7777] = {} }", "7000", "7777",
+                "m.lua:2: ports[7777] is udp_registrar_port (an open port is one of its own)");
+    CHECK_EQ(mr__config_check_ports(NULL, NULL, NULL), 0);
+}
+
 /* ---- what is wrong --------------------------------------------------------------------------- */
 
 /* %s in the message: the config's path. */
@@ -108,9 +170,24 @@ static const struct {
     {"return { file '/' }", "%s:1: file \"/\": Is a directory"},
     {"return {\n setings = {} }", "%s:2: unknown key setings; did you mean settings?"},
     {"return { policy = {} }", "%s:1: unknown key policy; did you mean policies?"},
-    {"return { xyz = {} }", "%s:1: unknown key xyz (settings and policies are expected)"},
+    {"return { xyz = {} }", "%s:1: unknown key xyz (settings, policies and ports are expected)"},
     {"return { 'dynamic' }", "%s:1: the config has a value without a key"},
-    {"return {\n\n ports = { [7777] = {} } }", "%s:3: ports: open ports come with a later version"},
+    {"return {\n\n ports = 7777 }", "%s:3: ports is a number (a table is expected)"},
+    {"return {\n\n ports = { 7777 } }", "ports[1]: a spec, 7777 (a table is expected)"},
+    {"return { ports = {\n[7777] = {},\n['7778'] = {} } }",
+     "%s:3: ports has a key that is a string (UDP port numbers are expected: [7777] = { ... })"},
+    {"return {\n ports = { [65536] = {} } }", "%s:2: ports[65536] is no UDP port"},
+    {"return {\n ports = { [1.5] = {} } }", "%s:2: ports[1.5] is no UDP port"},
+    {"return {\n ports = { [-1] = {} } }", "%s:2: ports[-1] is no UDP port"},
+    {"return { ports = {\n[7777] = { idel = 3 } } }",
+     "%s:2: ports[7777]: the unknown key idel; did you mean idle?"},
+    {"return { ports = {\n[7777] = { idle = -3 } } }",
+     "%s:2: ports[7777]: idle, -3 (seconds above"},
+    {"return { ports = {\n[7777] = { target = 'a' } } }", "%s:2: ports[7777]: target, 'a' (host:"},
+    {"return { ports = {\n[7777] = setmetatable({}, {}) } }",
+     "%s:2: ports[7777]: a spec, a table with a metatable"},
+    {"local t = {} for i = 1, 1025 do t[i] = {} end return {\n ports = t }",
+     "%s:2: more than 1024 ports"},
     {"return { settings = 5 }", "%s:1: settings is a number (a table is expected)"},
     {"return { settings = setmetatable({}, {}) }", "%s:1: settings has a metatable"},
     {"return { settings = { 'x' } }", "%s:1: settings has a key that is a number"},
@@ -324,6 +401,8 @@ TEST(a_config_that_cannot_be_read_is_named_with_the_reason)
 TEST_MAIN(TEST_CASE(settings_are_offered_as_text_in_the_order_of_the_file_with_their_lines),
           TEST_CASE(env_and_file_read_what_the_config_needs),
           TEST_CASE(two_uses_of_one_policy_have_names_and_settings_of_their_own),
+          TEST_CASE(open_ports_are_read_by_number_with_what_their_flows_begin_with),
+          TEST_CASE(an_open_port_is_no_relay_port_and_not_the_registrars),
           TEST_CASE(a_wrong_config_is_refused_in_one_line_that_says_where),
           TEST_CASE(a_wrong_policy_is_refused_in_one_line_that_says_where),
           TEST_CASE(files_of_the_command_line_come_first_then_the_setting_or_the_config_or_dynamic),
