@@ -153,7 +153,7 @@ static void open_world(struct world *w, uint32_t n, enum kind kind)
 
     *w = (struct world){.n = n, .now_ns = 1000000000u};
     w->global = map_or_die(sizeof *w->global);
-    w->shared = map_or_die((n + 1) * sizeof *w->shared);
+    w->shared = map_or_die((n + MR__SHARED_EXTRA) * sizeof *w->shared);
     w->limits = map_or_die((n + 1) * sizeof *w->limits);
     mr__limit_global_set(w->global, (uint64_t)1 << 42, 0,
                          kind == LIFETIMES || kind == POLICY ? (uint64_t)1 << 60 : 0);
@@ -185,7 +185,7 @@ static void close_world(struct world *w)
     mr__unmap(w->stream, w->stream_length * sizeof *w->stream);
     mr__unmap(w->memory, w->memory_bytes);
     mr__unmap(w->limits, (w->n + 1) * sizeof *w->limits);
-    mr__unmap(w->shared, (w->n + 1) * sizeof *w->shared);
+    mr__unmap(w->shared, (w->n + MR__SHARED_EXTRA) * sizeof *w->shared);
     mr__unmap(w->global, sizeof *w->global);
 }
 

@@ -34,12 +34,17 @@ static struct plane_config plane_config(const struct tables_config *config)
 
 static size_t pairs_bytes(const struct tables_config *config)
 {
-    return mr__hash_align((size_t)config->max_pairs * sizeof(struct tie));
+    return mr__hash_align((size_t)config->max_pairs * sizeof(struct pair));
 }
 
 static size_t pair_slots_bytes(const struct tables_config *config)
 {
     return mr__hash_align((size_t)mr__hash_slots(config->max_pairs) * sizeof(uint32_t));
+}
+
+static size_t latches_bytes(const struct tables_config *config)
+{
+    return mr__hash_align((size_t)config->max_latches * sizeof(struct latch));
 }
 
 static size_t raws_bytes(const struct tables_config *config)
@@ -52,10 +57,11 @@ size_t mr__tables_bytes(const struct tables_config *config)
     struct plane_config plane = plane_config(config);
     size_t bytes = mr__plane_bytes(&plane);
 
-    if (bytes == 0)
+    if (bytes == 0 || config->max_latches > PAIRS_MAX)
         return 0;
     return mr__hash_align(bytes) + pairs_bytes(config) + pair_slots_bytes(config) +
-           raws_bytes(config) + mr__links_bytes(config->max_raws);
+           raws_bytes(config) + mr__hash_align(mr__links_bytes(config->max_raws)) +
+           latches_bytes(config) + mr__links_bytes(config->max_latches);
 }
 
 void mr__tables_init(struct tables *t, const struct tables_config *config, void *mem)
@@ -74,6 +80,11 @@ void mr__tables_init(struct tables *t, const struct tables_config *config, void 
     t->raws = (void *)m;
     m += raws_bytes(config);
     mr__links_init(&t->raw_index, config->max_raws, &config->plane.key, m);
+    m += mr__hash_align(mr__links_bytes(config->max_raws));
+    t->latches = (void *)m;
+    t->max_latches = config->max_latches;
+    m += latches_bytes(config);
+    mr__links_init(&t->latch_index, config->max_latches, &config->plane.key, m);
     t->pair_pool = (struct tie_pool){.max = config->max_pairs, .free = MR__NONE};
     t->raw_pool = (struct tie_pool){.max = config->max_raws, .free = MR__NONE};
     t->on_link = config->on_link;
@@ -86,7 +97,7 @@ enum kind { PAIR, RAW };
 
 static struct tie *tie_at(struct tables *t, enum kind kind, uint32_t entry)
 {
-    return kind == PAIR ? &t->pairs[entry] : &t->raws[entry].tie;
+    return kind == PAIR ? &t->pairs[entry].tie : &t->raws[entry].tie;
 }
 
 static uint32_t *head_of(struct tables *t, enum kind kind, uint32_t port)
@@ -199,7 +210,7 @@ static uint64_t pair_probe(const struct tables *t, uint32_t a, uint32_t b)
     uint64_t i = pair_home(t, a, b);
 
     while (t->pair_slots[i]) {
-        const struct tie *tie = &t->pairs[t->pair_slots[i] - 1];
+        const struct tie *tie = &t->pairs[t->pair_slots[i] - 1].tie;
 
         if (tie->relay[0] == a && tie->relay[1] == b)
             break;
@@ -219,7 +230,7 @@ static void pair_remove_slot(struct tables *t, uint64_t hole)
         i = (i + 1) & t->pair_mask;
         if (!t->pair_slots[i])
             break;
-        tie = &t->pairs[t->pair_slots[i] - 1];
+        tie = &t->pairs[t->pair_slots[i] - 1].tie;
         if (((i - pair_home(t, tie->relay[0], tie->relay[1])) & t->pair_mask) <
             ((i - hole) & t->pair_mask))
             continue;
@@ -229,20 +240,64 @@ static void pair_remove_slot(struct tables *t, uint64_t hole)
     t->pair_slots[hole] = 0;
 }
 
-static bool are_paired(const struct tables *t, uint32_t a, uint32_t b)
+/* The pair's entry, or MR__NONE. In any order. */
+static uint32_t find_pair(const struct tables *t, uint32_t a, uint32_t b)
 {
     order(&a, &b);
-    return t->pair_slots[pair_probe(t, a, b)] != 0;
+    return t->pair_slots[pair_probe(t, a, b)] - 1;
 }
 
 /* ---- which link a key has --------------------------------------------------------------- */
+
+/* An element names a pair and one side of it: whose leg it is. */
+static uint32_t relay_of(const struct tables *t, uint32_t element)
+{
+    return t->pairs[element >> 1].tie.relay[element & 1];
+}
+
+static uint32_t partner_of(const struct tables *t, uint32_t element)
+{
+    return relay_of(t, element ^ 1);
+}
+
+static uint32_t element_of(const struct tables *t, uint32_t entry, uint32_t relay)
+{
+    return entry << 1 | (t->pairs[entry].tie.relay[0] != relay);
+}
+
+static uint8_t *state_of(const struct tables *t, uint32_t element)
+{
+    return &t->pairs[element >> 1].state[element & 1];
+}
+
+static struct latch *latch_of(const struct tables *t, uint32_t element)
+{
+    uint32_t latch = t->pairs[element >> 1].latch[element & 1];
+
+    return latch ? &t->latches[latch - 1] : NULL;
+}
+
+/* The link that `from` has as the peer of this leg. */
+static struct link leg_link(const struct tables *t, uint32_t element, const struct mr_addr *from)
+{
+    const struct relay *at = t->plane.relays.at;
+    const struct latch *to = latch_of(t, element ^ 1);
+    uint32_t relay = relay_of(t, element), partner = partner_of(t, element);
+
+    return (struct link){.from = *from,
+                         .port = partner,
+                         .egress = at[relay].egress,
+                         .to = to ? to->seen : at[partner].addr,
+                         .charged = relay,
+                         .target = partner};
+}
 
 /* The link that (port, from) should have; false when it should have none. */
 static bool wanted_link(const struct tables *t, uint32_t port, const struct mr_addr *from,
                         struct link *out)
 {
     const struct relays *r = &t->plane.relays;
-    const struct link *raw = mr__links_find(&t->raw_index, port, from);
+    const struct link *raw = mr__links_find(&t->raw_index, port, from), *latched;
 
     if (raw) {
         *out = t->raws[raw->charged].link;
@@ -252,17 +307,23 @@ static bool wanted_link(const struct tables *t, uint32_t port, const struct mr_a
         return false;
     /* Newest first: who registered last is who that address is. */
     for (uint32_t p = mr__relays_find(r, from); p != MR__NONE; p = r->at[p].next_same) {
-        if (are_paired(t, port, p)) {
-            *out = (struct link){.from = *from,
-                                 .port = port,
-                                 .egress = r->at[p].egress,
-                                 .to = r->at[port].addr,
-                                 .charged = p,
-                                 .target = port};
-            return true;
+        uint32_t entry = find_pair(t, port, p), element;
+
+        if (entry == MR__NONE)
+            continue;
+        element = element_of(t, entry, p);
+        *out = leg_link(t, element, from);
+        if (*state_of(t, element) == LEG_FRESH) {
+            out->charged = MR__FRESH;
+            out->egress = p;
         }
+        return true;
     }
-    return false;
+    /* Whoever registered at a latched address since then came first. */
+    latched = mr__links_find(&t->latch_index, port, from);
+    if (latched)
+        *out = leg_link(t, latched->charged, from);
+    return latched != NULL;
 }
 
 static void refresh(struct tables *t, uint32_t port, const struct mr_addr *from)
@@ -276,6 +337,8 @@ static void refresh(struct tables *t, uint32_t port, const struct mr_addr *from)
         /* The plane writes "nobody" as the index behind the last port. */
         if (stored.charged == MR__NONE)
             stored.charged = t->plane.ports;
+        if (stored.charged == MR__FRESH)
+            stored.charged = t->plane.ports + 1;
         if (stored.target == MR__NONE)
             stored.target = t->plane.ports;
         if (old && memcmp(old, &stored, sizeof stored) == 0)
@@ -291,14 +354,47 @@ static void refresh(struct tables *t, uint32_t port, const struct mr_addr *from)
     }
 }
 
-static uint32_t partner_of(const struct tables *t, uint32_t element)
-{
-    return t->pairs[element >> 1].relay[!(element & 1)];
-}
-
 static uint32_t next_pair(const struct tables *t, uint32_t element)
 {
-    return t->pairs[element >> 1].next[element & 1];
+    return t->pairs[element >> 1].tie.next[element & 1];
+}
+
+/* Whatever links follow from a leg: of its address, of the one it is latched to. */
+static void refresh_leg(struct tables *t, uint32_t element)
+{
+    const struct latch *latch = latch_of(t, element);
+    uint32_t partner = partner_of(t, element);
+
+    if (latch)
+        refresh(t, partner, &latch->seen);
+    refresh(t, partner, &t->plane.relays.at[relay_of(t, element)].addr);
+}
+
+/* ---- latches ------------------------------------------------------------------------------- */
+
+/* The seen address's link goes first, so that there are never more links than there is room for. */
+static void unlatch(struct tables *t, uint32_t element)
+{
+    struct latch *latch = latch_of(t, element), *last = &t->latches[t->n_latches - 1];
+    struct mr_addr seen;
+
+    if (!latch)
+        return;
+    seen = latch->seen;
+    mr__links_remove(&t->latch_index, partner_of(t, element), &seen);
+    t->pairs[last->element >> 1].latch[last->element & 1] = (uint32_t)(latch - t->latches) + 1;
+    *latch = *last;
+    t->n_latches--;
+    t->pairs[element >> 1].latch[element & 1] = 0;
+    refresh(t, partner_of(t, element), &seen);
+    refresh_leg(t, element);
+    refresh_leg(t, element ^ 1);
+}
+
+static void unlatch_both(struct tables *t, uint32_t entry)
+{
+    unlatch(t, entry << 1);
+    unlatch(t, entry << 1 | 1);
 }
 
 /* ---- relays -------------------------------------------------------------------------------- */
@@ -333,9 +429,10 @@ int mr__tables_create(struct tables *t, uint32_t port, const struct mr_addr *add
 
 static void remove_pair(struct tables *t, uint32_t entry)
 {
-    uint32_t a = t->pairs[entry].relay[0], b = t->pairs[entry].relay[1];
+    uint32_t a = t->pairs[entry].tie.relay[0], b = t->pairs[entry].tie.relay[1];
     const struct relay *at = t->plane.relays.at;
 
+    unlatch_both(t, entry);
     pair_remove_slot(t, pair_probe(t, a, b));
     tie_remove(t, PAIR, entry);
     refresh(t, a, &at[b].addr);
@@ -383,7 +480,8 @@ void mr__tables_clear(struct tables *t)
 /*
  * A partner's key moves from the old address to the new one, and what the relay's
  * own port is linked to gets a new destination. The old key goes first, so that
- * there are never more links than pairs account for.
+ * there are never more links than pairs account for. Who has moved has told where
+ * he is, so his latches are over; a partner's latch stays.
  */
 int mr__tables_move(struct tables *t, mr_relay_id id, const struct mr_addr *addr)
 {
@@ -399,13 +497,14 @@ int mr__tables_move(struct tables *t, mr_relay_id id, const struct mr_addr *addr
     if (rc < 0)
         return rc;
     old = at[port].addr;
+    for (uint32_t e = at[port].pairs; e != MR__NONE && !mr_addr_equal(&old, &new);
+         e = next_pair(t, e))
+        unlatch(t, e);
     mr__plane_move(&t->plane, port, &new);
     for (uint32_t e = at[port].pairs; e != MR__NONE; e = next_pair(t, e)) {
-        uint32_t partner = partner_of(t, e);
-
-        refresh(t, partner, &old);
-        refresh(t, partner, &new);
-        refresh(t, port, &at[partner].addr);
+        refresh(t, partner_of(t, e), &old);
+        refresh_leg(t, e);
+        refresh_leg(t, e ^ 1);
     }
     return 0;
 }
@@ -419,7 +518,7 @@ int mr__tables_set_egress(struct tables *t, mr_relay_id id, uint32_t egress)
         return -ENOENT;
     at[port].egress = egress;
     for (uint32_t e = at[port].pairs; e != MR__NONE; e = next_pair(t, e))
-        refresh(t, partner_of(t, e), &at[port].addr);
+        refresh_leg(t, e);
     return 0;
 }
 
@@ -437,6 +536,12 @@ static int get_both(const struct tables *t, mr_relay_id id_a, mr_relay_id id_b, 
     return 0;
 }
 
+/* For n more links of pairs and latches: a latch takes one that half a pair could have. */
+static bool has_room(const struct tables *t, uint32_t n)
+{
+    return 2 * t->pair_pool.used + t->n_latches + n <= 2 * t->pair_pool.max;
+}
+
 int mr__tables_pair(struct tables *t, mr_relay_id id_a, mr_relay_id id_b)
 {
     const struct relay *at = t->plane.relays.at;
@@ -451,9 +556,12 @@ int mr__tables_pair(struct tables *t, mr_relay_id id_a, mr_relay_id id_b)
     slot = pair_probe(t, a, b);
     if (t->pair_slots[slot])
         return 0;
+    if (!has_room(t, 2))
+        return -ENOSPC;
     entry = tie_add(t, PAIR, a, b);
     if (entry == MR__NONE)
         return -ENOSPC;
+    t->pairs[entry].state[0] = t->pairs[entry].state[1] = LEG_UNWATCHED;
     t->pair_slots[slot] = entry + 1;
     refresh(t, a, &at[b].addr);
     refresh(t, b, &at[a].addr);
@@ -478,7 +586,7 @@ bool mr__tables_is_paired(const struct tables *t, mr_relay_id id_a, mr_relay_id 
 {
     uint32_t a, b;
 
-    return get_both(t, id_a, id_b, &a, &b) == 0 && are_paired(t, a, b);
+    return get_both(t, id_a, id_b, &a, &b) == 0 && find_pair(t, a, b) != MR__NONE;
 }
 
 int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
@@ -495,6 +603,122 @@ int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
         fn(user, mr__relay_id(partner, at[partner].generation));
     }
     return 0;
+}
+
+/* ---- legs ---------------------------------------------------------------------------------- */
+
+/* The leg of the first relay; MR__NONE: they are no pair of two. */
+static uint32_t find_leg(const struct tables *t, mr_relay_id id, mr_relay_id other)
+{
+    uint32_t relay = mr__relays_get(&t->plane.relays, id);
+    uint32_t partner = mr__relays_get(&t->plane.relays, other), entry;
+
+    if (relay == MR__NONE || partner == MR__NONE || relay == partner)
+        return MR__NONE;
+    entry = find_pair(t, relay, partner);
+    return entry == MR__NONE ? MR__NONE : element_of(t, entry, relay);
+}
+
+int mr__tables_watch(struct tables *t, mr_relay_id a, mr_relay_id b)
+{
+    uint32_t element = find_leg(t, a, b);
+
+    if (element == MR__NONE)
+        return -ENOENT;
+    for (uint32_t side = 0; side < 2; side++) {
+        uint32_t relay = relay_of(t, element ^ side);
+
+        if (*state_of(t, element ^ side) == LEG_UNWATCHED &&
+            !(t->plane.relays.at[relay].flags & MR__RELAY_MANUAL)) {
+            *state_of(t, element ^ side) = LEG_FRESH;
+            refresh_leg(t, element ^ side);
+        }
+    }
+    return 0;
+}
+
+static int check_seen(const struct tables *t, uint32_t element, const struct mr_addr *seen)
+{
+    int rc = check_peer(t, seen);
+
+    if (rc < 0)
+        return rc;
+    if (mr__relays_find(&t->plane.relays, seen) != MR__NONE)
+        return -EADDRINUSE;
+    if (mr__links_find(&t->plane.links, partner_of(t, element), seen))
+        return -EEXIST;
+    return t->n_latches < t->max_latches && has_room(t, 1) ? 0 : -ENOSPC;
+}
+
+int mr__tables_latch(struct tables *t, mr_relay_id id, mr_relay_id other,
+                     const struct mr_addr *seen)
+{
+    uint32_t element = find_leg(t, id, other);
+    struct link index = {.from = *seen};
+    int rc;
+
+    if (element == MR__NONE)
+        return -ENOENT;
+    mr_addr_canonicalize(&index.from);
+    if (*state_of(t, element) != LEG_FRESH || latch_of(t, element))
+        return -EBUSY;
+    rc = check_seen(t, element, &index.from);
+    if (rc < 0)
+        return rc;
+    index.port = partner_of(t, element);
+    index.charged = element;
+    if (mr__links_set(&t->latch_index, &index) < 0)
+        assert(!"the index has room for all latches");
+    t->latches[t->n_latches++] = (struct latch){.seen = index.from, .element = element};
+    t->pairs[element >> 1].latch[element & 1] = t->n_latches;
+    refresh_leg(t, element);
+    refresh_leg(t, element ^ 1);
+    return 0;
+}
+
+int mr__tables_unlatch(struct tables *t, mr_relay_id id, mr_relay_id other)
+{
+    uint32_t element = find_leg(t, id, other);
+
+    if (element == MR__NONE || !latch_of(t, element))
+        return -ENOENT;
+    unlatch(t, element);
+    return 0;
+}
+
+/* By the walk through all: few legs are ever latched, and an address is registered seldom. */
+unsigned mr__tables_unlatch_address(struct tables *t, const struct mr_addr *seen)
+{
+    struct mr_addr addr = *seen;
+    unsigned n = 0;
+
+    mr_addr_canonicalize(&addr);
+    for (uint32_t i = t->n_latches; i-- > 0;) {
+        if (mr_addr_equal(&t->latches[i].seen, &addr)) {
+            unlatch(t, t->latches[i].element);
+            n++;
+        }
+    }
+    return n;
+}
+
+const struct mr_addr *mr__tables_latched(const struct tables *t, mr_relay_id id, mr_relay_id other)
+{
+    uint32_t element = find_leg(t, id, other);
+    const struct latch *latch = element == MR__NONE ? NULL : latch_of(t, element);
+
+    return latch ? &latch->seen : NULL;
+}
+
+void mr__tables_spoke(struct tables *t, mr_relay_id id, mr_relay_id at)
+{
+    uint32_t element = find_leg(t, id, at);
+
+    if (element == MR__NONE || *state_of(t, element) != LEG_FRESH)
+        return;
+    *state_of(t, element) = LEG_SPOKEN;
+    unlatch(t, element);
+    refresh_leg(t, element);
 }
 
 /* ---- raw links
@@ -561,6 +785,13 @@ int mr__tables_decide(struct tables *t, uint64_t now_ns, const struct mr_addr *f
     if (port >= t->plane.ports || !rx.from.family)
         return -EINVAL;
     mr__plane_batch(&t->plane, now_ns, &rx, 1, out);
+    if (mr__plane_met_fresh(&t->plane, out)) {
+        const struct relay *at = t->plane.relays.at;
+
+        mr__plane_decide_fresh(&t->plane, now_ns, &rx, out);
+        mr__tables_spoke(t, mr__relay_id(out->charged, at[out->charged].generation),
+                         mr__relay_id(port, at[port].generation));
+    }
     mr__plane_finish(&t->plane, &rx, 1, out);
     return 0;
 }

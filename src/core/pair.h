@@ -13,6 +13,17 @@
  * the next gets it back. A raw link (by the embedder, for `target = host:port`)
  * beats both.
  *
+ * One leg of a pair may be LATCHED: b's peer speaks to a's port from `seen` instead of from b.addr.
+ * (a.port, seen) is then a link as b's, what goes to b's peer within this pair goes to `seen`, and
+ * (a.port, b.addr) stays and is fresh: when it is used the latch is over.
+ *
+ *     a.addr ---> b.port ......> seen        charged a, leaves from a.port
+ *     a.addr <.... b.port   a.port <--- seen        charged b, leaves from b.port
+ *
+ * With both legs latched the two links of the seen addresses point at each other. A leg is latched
+ * only while its link is fresh, that is while b's peer has not itself spoken to a's port since the
+ * pair is watched.
+ *
  * Pure: memory is handed in. Belongs to the control thread. Start at refresh() in
  * pair.c: everything that changes a link goes through it.
  */
@@ -33,6 +44,7 @@ struct tables_config {
     struct plane_config plane; /* max_links is not looked at: see mr__tables_max_links() */
     uint32_t max_pairs;
     uint32_t max_raws;
+    uint32_t max_latches;       /* they also take links of pairs that are not there */
     mr__tables_on_link on_link; /* NULL: nobody listens */
     void *user;
 };
@@ -42,6 +54,25 @@ struct tables_config {
 struct tie {
     uint32_t relay[2]; /* port indexes; a pair's are ordered; MR__NONE: nobody, or free */
     uint32_t next[2], prev[2];
+};
+
+/* How much is known of a leg: of what relay[side]'s own peer sends to the other's port. */
+enum leg_state {
+    LEG_UNWATCHED,
+    LEG_FRESH,  /* nothing came since it is watched: its link is fresh */
+    LEG_SPOKEN, /* something came */
+};
+
+struct pair {
+    struct tie tie;
+    uint32_t latch[2]; /* by side: index + 1 in latches; 0: none */
+    uint8_t state[2];  /* enum leg_state */
+};
+
+/* Dense: the last one moves into a gap. */
+struct latch {
+    struct mr_addr seen;
+    uint32_t element; /* of the pair: whose leg it is */
 };
 
 struct raw_link {
@@ -59,17 +90,20 @@ struct tie_pool {
 
 struct tables {
     struct plane plane; /* control's own replica */
-    struct tie *pairs;
+    struct pair *pairs;
     struct raw_link *raws;
+    struct latch *latches; /* [max_latches] */
+    uint32_t n_latches, max_latches;
     uint32_t *pair_slots; /* open addressing by both relays: entry + 1 */
     uint64_t pair_mask;
-    struct links raw_index; /* .charged is the entry in raws */
+    struct links raw_index;   /* .charged is the entry in raws */
+    struct links latch_index; /* by (port, seen); .charged is the pair's element */
     struct tie_pool pair_pool, raw_pool;
     mr__tables_on_link on_link;
     void *user;
 };
 
-/* Links never run out before pairs and raw links do: 2 * max_pairs + max_raws. Size
+/* Links never run out before pairs with latches and raw links do: 2 * max_pairs + max_raws. Size
  * the workers' replicas by it too. */
 uint32_t mr__tables_max_links(const struct tables_config *config);
 
@@ -87,9 +121,9 @@ int mr__tables_create(struct tables *t, uint32_t port, const struct mr_addr *add
 int mr__tables_free(struct tables *t, mr_relay_id id);
 /* Ends everything. Ids stay used up. */
 void mr__tables_clear(struct tables *t);
-/* Another address, port and pairs kept; the relay is that address's newest. The
- * same address again makes it the newest, too. -ENOENT, -EINVAL also for a linked one, else as
- * create. */
+/* Another address, port and pairs kept; the relay is that address's newest, its latches are
+ * undone. The same address again makes it the newest, too, and changes nothing else. -ENOENT,
+ * -EINVAL also for a linked one, else as create. */
 int mr__tables_move(struct tables *t, mr_relay_id id, const struct mr_addr *addr);
 /* -ENOENT */
 int mr__tables_set_egress(struct tables *t, mr_relay_id id, uint32_t egress);
@@ -104,6 +138,25 @@ bool mr__tables_is_paired(const struct tables *t, mr_relay_id a, mr_relay_id b);
 int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
                             void (*fn)(void *user, mr_relay_id partner), void *user);
 
+/* From now on it is noticed when one's peer itself sends to the other's port, unless the relay is
+ * manual; what was noticed before stays. -ENOENT: no such relay, or no pair */
+int mr__tables_watch(struct tables *t, mr_relay_id a, mr_relay_id b);
+/* `id`'s peer is speaking from `seen` to the port of `other`, canonical or not.
+ * -ENOENT: no such relay, or no pair   -EBUSY: the leg is latched, not watched, or the peer itself
+ * has spoken   -EADDRINUSE: a relay has that address   -EEXIST: it has a link to that port
+ * -ENOSPC   else as mr__tables_create() */
+int mr__tables_latch(struct tables *t, mr_relay_id id, mr_relay_id other,
+                     const struct mr_addr *seen);
+/* -ENOENT */
+int mr__tables_unlatch(struct tables *t, mr_relay_id id, mr_relay_id other);
+/* Undoes the latches to an address; returns how many those were. */
+unsigned mr__tables_unlatch_address(struct tables *t, const struct mr_addr *seen);
+/* NULL: the leg is not latched. Valid until the next change. */
+const struct mr_addr *mr__tables_latched(const struct tables *t, mr_relay_id id, mr_relay_id other);
+/* A fresh link was used: id's own peer has sent to the port of `at`. That undoes a latch. Stale ids
+ * do nothing. */
+void mr__tables_spoke(struct tables *t, mr_relay_id id, mr_relay_id at);
+
 /* A raw link. link->charged and link->target are port indexes of live relays or
  * MR__NONE, not both; it ends with either.
  * -EINVAL port or address   -ENOENT no such relay   -EEXIST there is one with its key
@@ -116,7 +169,8 @@ int mr__tables_unlink(struct tables *t, uint32_t port, const struct mr_addr *fro
 
 /* The decision without sockets, the thing behind mr_decide(): `from` (any form) sends
  * `size` bytes to a local port; where do they go? Charged and counted like a datagram
- * that a worker received. -EINVAL: port out of range or no address; *out is untouched. */
+ * that a worker received, and a fresh link is no longer fresh. -EINVAL: port out of range or no
+ * address; *out is untouched. */
 int mr__tables_decide(struct tables *t, uint64_t now_ns, const struct mr_addr *from, uint32_t port,
                       uint32_t size, struct plane_out *out);
 

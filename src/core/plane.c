@@ -50,6 +50,17 @@ size_t mr__plane_bytes(const struct plane_config *config)
            drops_bytes(config->ports);
 }
 
+/*
+ * The line that fresh links are charged to is a manual relay's, so that they leave the hot path
+ * where it looks for those already: a test of their own would cost every datagram, and they are
+ * used once.
+ */
+static void init_fresh(struct relay_shared *line)
+{
+    atomic_store_explicit(&line->activity_step_ns, UINT32_MAX, memory_order_relaxed);
+    atomic_store_explicit(&line->flags, MR__SHARED_MANUAL, memory_order_relaxed);
+}
+
 void mr__plane_init(struct plane *p, const struct plane_config *config, void *mem)
 {
     char *m = mem;
@@ -74,6 +85,7 @@ void mr__plane_init(struct plane *p, const struct plane_config *config, void *me
      * nothing and must not be written by every worker all the time. */
     atomic_store_explicit(&p->shared[config->ports].activity_step_ns, UINT32_MAX,
                           memory_order_relaxed);
+    init_fresh(&p->shared[config->ports + 1]);
 }
 
 /* ---- words ----------------------------------------------------------------------- */
@@ -541,9 +553,52 @@ int mr__plane_link(struct plane *p, const struct link *link)
     struct link l = *link;
 
     assert(l.port < p->ports);
-    l.charged = line_of(p->ports, l.charged);
+    l.charged = l.charged == MR__FRESH ? p->ports + 1 : line_of(p->ports, l.charged);
     l.target = line_of(p->ports, l.target);
     return mr__links_set(&p->links, &l);
+}
+
+static void replace(struct plane *p, const struct link *link)
+{
+    if (mr__links_set(&p->links, link) < 0)
+        assert(!"the link is there");
+}
+
+bool mr__plane_is_fresh(const struct plane *p, uint32_t port, const struct mr_addr *from)
+{
+    const struct link *found = mr__links_find(&p->links, port, from);
+
+    return found && found->charged == p->ports + 1;
+}
+
+void mr__plane_wear(struct plane *p, uint32_t port, const struct mr_addr *from)
+{
+    const struct link *found = mr__links_find(&p->links, port, from);
+    struct link link;
+
+    if (!found || found->charged != p->ports + 1)
+        return;
+    link = *found;
+    link.charged = link.egress;
+    link.egress = p->relays.at[link.charged].egress;
+    replace(p, &link);
+}
+
+/* Through the link as it will be, which another copy of the decision would not be worth: a fresh
+ * link is used once. */
+void mr__plane_decide_fresh(struct plane *p, uint64_t now_ns, const struct plane_rx *rx,
+                            struct plane_out *out)
+{
+    const struct link *found = mr__links_find(&p->links, rx->port, &rx->from);
+    struct plane_rx again = *rx;
+    struct link before;
+
+    assert(found && mr__plane_met_fresh(p, out));
+    before = *found;
+    again.flags |= MR__RX_AGAIN; /* counted as received already */
+    mr__plane_wear(p, rx->port, &rx->from);
+    mr__plane_batch(p, now_ns, &again, 1, out);
+    replace(p, &before);
 }
 
 int mr__plane_unlink(struct plane *p, uint32_t port, const struct mr_addr *from)

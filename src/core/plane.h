@@ -54,6 +54,14 @@ struct plane_rx {
 /* In out[].verdict: somebody else will finish this one (mr__plane_hold()). */
 enum { MR__PLANE_HELD = MR_VERDICT_COUNT };
 
+/* In struct link.charged: the link is fresh, its first use shall be noticed. Its .egress is then
+ * the relay that pays, which is not manual and whose own way out is the link's. */
+#define MR__FRESH (UINT32_MAX - 1)
+
+/* Shared lines behind the relays' own: "nobody", and the one that all fresh links are charged to.
+ */
+enum { MR__SHARED_EXTRA = 2 };
+
 struct plane_out {
     struct mr_addr to; /* FORWARD, MANUAL: the destination */
     uint32_t egress;   /* FORWARD, MANUAL: way out */
@@ -80,7 +88,7 @@ struct plane_config {
     enum mr__pairing pairing;
     struct hash_key key;
     /* Shared by all planes and control; zeroed by the caller, alive as long as the plane. */
-    struct relay_shared *shared; /* [ports + 1], the last one is "nobody" */
+    struct relay_shared *shared; /* [ports + MR__SHARED_EXTRA] */
     struct relay_limits *limits; /* [ports + 1] */
     struct limit_global *global;
 };
@@ -112,6 +120,21 @@ void mr__plane_init(struct plane *p, const struct plane_config *config, void *me
 void mr__plane_batch(struct plane *p, uint64_t now_ns, const struct plane_rx *rx, uint32_t n,
                      struct plane_out *out);
 
+/* A fresh link was used: the verdict is MANUAL (or TRUNCATED) and says nothing yet, nothing has
+ * been charged. Not for injected ones: whoever injects looks at the link before
+ * (mr__plane_is_fresh()). */
+static inline bool mr__plane_met_fresh(const struct plane *p, const struct plane_out *out)
+{
+    return out->charged == p->ports + 1;
+}
+bool mr__plane_is_fresh(const struct plane *p, uint32_t port, const struct mr_addr *from);
+/* Decides it as if its link were one like others, which by now it may be. A fresh one stays
+ * fresh. */
+void mr__plane_decide_fresh(struct plane *p, uint64_t now_ns, const struct plane_rx *rx,
+                            struct plane_out *out);
+/* The first use was noticed: the link is one like others from now on. */
+void mr__plane_wear(struct plane *p, uint32_t port, const struct mr_addr *from);
+
 /* Counts what became of a batch: out[].verdict as the caller left it (a FORWARD
  * that was not sent is SEND_FULL or SEND_FAILED by now). Skips MR__PLANE_HELD. */
 void mr__plane_finish(struct plane *p, const struct plane_rx *rx, uint32_t n,
@@ -133,7 +156,7 @@ int mr__plane_add(struct plane *p, uint32_t port, uint32_t generation, const str
                   uint32_t flags, uint32_t egress);
 int mr__plane_move(struct plane *p, uint32_t port, const struct mr_addr *addr);
 int mr__plane_remove(struct plane *p, uint32_t port);
-/* link->charged and ->target: a port or MR__NONE. As mr__links_*. */
+/* link->charged: a port, MR__NONE or MR__FRESH; ->target: a port or MR__NONE. As mr__links_*. */
 int mr__plane_link(struct plane *p, const struct link *link);
 int mr__plane_unlink(struct plane *p, uint32_t port, const struct mr_addr *from);
 

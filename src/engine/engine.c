@@ -102,7 +102,7 @@ static struct layout lay_out(const struct mr *mr, const struct tables_config *ta
     size_t ports = mr->options.max_ports, end = 0;
     struct layout l;
 
-    l.shared = place(&end, ports + 1, sizeof(struct relay_shared));
+    l.shared = place(&end, ports + MR__SHARED_EXTRA, sizeof(struct relay_shared));
     l.limits = place(&end, ports + 1, sizeof(struct relay_limits));
     l.sockets = place(&end, ports, sizeof(struct tx_socket));
     l.ports = place(&end, ports, sizeof(struct port));
@@ -154,6 +154,7 @@ static int init_tables(struct mr *mr)
                   .pairing = o->pairing == MR_PAIRING_OPEN ? MR__PAIRING_OPEN : MR__PAIRING_PAIRED},
         .max_pairs = o->max_pairs,
         .max_raws = 2 * o->max_ports,
+        .max_latches = o->max_ports,
         .on_link = mr__control_on_link,
         .user = mr,
     };

@@ -16,6 +16,7 @@ enum worker_event_type {
     WORKER_LIMIT,     /* relay, u.limit */
     WORKER_EXHAUSTED, /* relay has used its own max_bytes: control ends it */
     WORKER_DATAGRAM,  /* relay (manual), u.datagram */
+    WORKER_SPOKE,     /* relay's own peer used a fresh link, u.spoke; told until there is room */
 };
 
 struct worker_event {
@@ -34,6 +35,9 @@ struct worker_event {
         struct {
             uint32_t kind; /* enum mr_limit_kind */
         } limit;
+        struct {
+            mr_relay_id at; /* to whose port */
+        } spoke;
         struct {
             struct mr_addr from;
             const uint8_t *data; /* in the worker's tray */

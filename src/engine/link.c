@@ -50,6 +50,50 @@ int mr_is_paired(const struct mr *mr, mr_relay_id a, mr_relay_id b)
     return mr__tables_is_paired(&mr->tables, a, b);
 }
 
+/* ------------------------------------------------------------------ legs of a pair */
+
+int mr_pair_watch(struct mr *mr, mr_relay_id a, mr_relay_id b)
+{
+    return mr__tables_watch(&mr->tables, a, b);
+}
+
+int mr_pair_latch(struct mr *mr, mr_relay_id relay, mr_relay_id other, const struct mr_addr *seen)
+{
+    uint32_t egress = mr__relay_port(mr, other), port = mr__relay_port(mr, relay);
+    struct mr_addr to = *seen;
+
+    if (egress == MR__NONE || port == MR__NONE)
+        return -ENOENT;
+    mr_addr_canonicalize(&to);
+    /* What goes to it leaves from the other's port. */
+    if (to.family && !reaches(mr, egress, &to))
+        return -EAFNOSUPPORT;
+    return mr__tables_latch(&mr->tables, relay, other, &to);
+}
+
+int mr_pair_unlatch(struct mr *mr, mr_relay_id relay, mr_relay_id other)
+{
+    return mr__tables_unlatch(&mr->tables, relay, other);
+}
+
+int mr_pair_latched(const struct mr *mr, mr_relay_id relay, mr_relay_id other, struct mr_addr *seen)
+{
+    const struct mr_addr *latched = mr__tables_latched(&mr->tables, relay, other);
+
+    if (mr__relay_port(mr, relay) == MR__NONE || mr__relay_port(mr, other) == MR__NONE)
+        return -ENOENT;
+    if (latched)
+        *seen = *latched;
+    return latched != NULL;
+}
+
+int mr_address_unlatch(struct mr *mr, const struct mr_addr *seen)
+{
+    return (int)mr__tables_unlatch_address(&mr->tables, seen);
+}
+
+/* ------------------------------------------------------------------ links by hand */
+
 static int is_open(const struct mr *mr, uint32_t port)
 {
     return port < mr->unused_port && mr->ports[port].state == PORT_OPEN;

@@ -341,6 +341,29 @@ MR_API MR_MUST_CHECK int mr_pair(struct mr *mr, mr_relay_id a, mr_relay_id b);
 MR_API int mr_unpair(struct mr *mr, mr_relay_id a, mr_relay_id b);
 MR_API int mr_is_paired(const struct mr *mr, mr_relay_id a, mr_relay_id b); /* 1, 0 or -ENOENT */
 
+/* A peer behind a symmetric NAT speaks to each of our ports from another port of its own, one that
+ * nobody has registered. The caller who recognizes it LATCHES one leg of a pair: within the pair
+ * `relay`'s peer is then at `seen` instead, as who it speaks and where it is sent to. Only legs are
+ * latched whose own peer has not sent to the other's port since the pair is watched, and when it
+ * does, that undoes the latch; so do mr_relay_move() of `relay` to another address and the end of
+ * the pair. */
+
+/* Notices from now on what each one's own peer sends to the other's port. It stays noticed when a
+ * pair is watched twice. Manual relays' peers are not watched. -ENOENT: they are no pair of two. */
+MR_API int mr_pair_watch(struct mr *mr, mr_relay_id a, mr_relay_id b);
+/* -ENOENT: they are no pair of two. -EBUSY: the leg is latched, is not watched, or its own peer has
+ * spoken. -EADDRINUSE: `seen` is a relay's address. -EEXIST: it has a link to that port. -ENOSPC:
+ * as many latches as max_ports, or no link is left. -EADDRNOTAVAIL, -EDESTADDRREQ, -EAFNOSUPPORT,
+ * -EINVAL as mr_relay_create(). */
+MR_API MR_MUST_CHECK int mr_pair_latch(struct mr *mr, mr_relay_id relay, mr_relay_id other,
+                                       const struct mr_addr *seen);
+MR_API int mr_pair_unlatch(struct mr *mr, mr_relay_id relay, mr_relay_id other);
+/* 1 and *seen, 0: not latched; -ENOENT: no such relays. */
+MR_API int mr_pair_latched(const struct mr *mr, mr_relay_id relay, mr_relay_id other,
+                           struct mr_addr *seen);
+/* Undoes all latches to an address, whose it is; returns how many those were. */
+MR_API int mr_address_unlatch(struct mr *mr, const struct mr_addr *seen);
+
 /* A single link by hand: what arrives at port from remote leaves through egress (a port)
  * to dest and is charged to the relay, with which the link ends. -EEXIST. -EINVAL: a port is not
  * open. -EADDRNOTAVAIL: an end is one of our own addresses. -EAFNOSUPPORT. -ENOSPC. */
@@ -447,6 +470,7 @@ struct mr_stats {
     uint32_t ports, relays, pairs, workers;
     struct mr_histogram size_bytes;  /* of every received datagram */
     struct mr_histogram duration_ns; /* a batch's time over its datagrams, one entry a datagram */
+    uint32_t latches;                /* legs of pairs, now */
 };
 MR_API int mr_get_stats(struct mr *mr, struct mr_stats *out, size_t size);
 

@@ -82,6 +82,30 @@ static void on_limit(struct worker *w, const struct plane_out *out)
     }
 }
 
+/*
+ * A relay's own peer speaks to a partner for the first time, or again while a latch speaks for it.
+ * He is forwarded like anybody; control hears of it before it hears of whoever knocks at this port
+ * later, since both use our ring. What finds no room there is told by the next datagram.
+ */
+static void on_first_use(struct worker *w, unsigned i)
+{
+    const struct plane_rx *rx = &w->batch->rx[i];
+    struct plane_out *out = &w->batch->out[i];
+    int is_fresh = mr__plane_is_fresh(&w->plane, rx->port, &rx->from);
+    struct worker_event *e;
+
+    mr__plane_decide_fresh(&w->plane, w->now_ns, rx, out);
+    if (!is_fresh) /* another one of this batch was the first */
+        return;
+    e = reserve_event(w, WORKER_SPOKE, rx->port);
+    if (!e)
+        return;
+    e->relay = relay_id(w, out->charged);
+    e->u.spoke.at = relay_id(w, rx->port);
+    commit_event(w);
+    mr__plane_wear(&w->plane, rx->port, &rx->from);
+}
+
 /* A manual relay's datagram goes to the embedder, if he keeps up. */
 static void hand_over(struct worker *w, unsigned i)
 {
@@ -192,6 +216,8 @@ static void deal_with(struct worker *w, unsigned i)
 {
     struct plane_out *out = &w->batch->out[i];
 
+    if (mr__plane_met_fresh(&w->plane, out))
+        on_first_use(w, i);
     if (out->verdict == MR_VERDICT_MANUAL)
         hand_over(w, i);
     else if (out->is_miss && !(w->batch->rx[i].flags & MR__RX_AGAIN))
@@ -274,7 +300,8 @@ void mr__pass_inject(struct worker *w, const struct command *c)
     uint8_t *data;
 
     mr__pass_replay(w); /* what was held goes first */
-    data = append(w, &c->u.inject.from, c->port, c->u.inject.size, MR__RX_INJECTED);
+    data = append(w, &c->u.inject.from, c->port, c->u.inject.size,
+                  mr__plane_is_fresh(&w->plane, c->port, &c->u.inject.from) ? 0 : MR__RX_INJECTED);
     if (c->u.inject.size)
         memcpy(data, c->u.inject.data, c->u.inject.size);
     mr__pass_run(w);

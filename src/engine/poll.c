@@ -105,6 +105,9 @@ static int translate(struct mr *mr, uint32_t index, const struct worker_event *i
         return on_exhausted(mr, in);
     case WORKER_DATAGRAM:
         return on_datagram(mr, index, in, out);
+    case WORKER_SPOKE:
+        mr__tables_spoke(&mr->tables, in->relay, in->u.spoke.at);
+        return 0;
     }
     return 0;
 }

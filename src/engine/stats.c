@@ -62,6 +62,7 @@ int mr_get_stats(struct mr *mr, struct mr_stats *out, size_t size)
     s.ports = mr->open_ports;
     s.relays = mr->tables.plane.relays.live;
     s.pairs = mr->tables.pair_pool.used;
+    s.latches = mr->tables.n_latches;
     s.workers = mr->is_inline ? 0 : mr->worker_count;
     memcpy(out, &s, size);
     return 0;

@@ -50,7 +50,7 @@ static inline void *bed_map(size_t bytes)
 
 static inline void bed_open(struct bed *b, uint32_t ports, enum mr__pairing pairing)
 {
-    *b = (struct bed){.shared_bytes = (ports + 1) * sizeof(struct relay_shared),
+    *b = (struct bed){.shared_bytes = (ports + MR__SHARED_EXTRA) * sizeof(struct relay_shared),
                       .limits_bytes = (ports + 1) * sizeof(struct relay_limits)};
     b->shared = bed_map(b->shared_bytes);
     b->limits = bed_map(b->limits_bytes);

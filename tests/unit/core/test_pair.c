@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Control's tables against a model that keeps lists and scans them: random create,
- * free, clear, move, pair, unpair, raw links, egresses, and after each the decision
+ * free, clear, move, pair, unpair, latches, raw links, egresses, and after each the decision
  * for every address at every port, by the tables and by a replica that knows only
  * the commands. Start reading at the model.
  */
 #include "tables.h"
 
 /* Small, so that addresses are shared and pools run full all the time. */
-enum { PORTS = 10, ADDRS = 7, MAX_PAIRS = 12, MAX_RAWS = 4, ROUNDS = 4000 };
+enum {
+    PORTS = 10,
+    ADDRS = 7,
+    SEEN = 10,
+    MAX_PAIRS = 12,
+    MAX_RAWS = 4,
+    MAX_LATCHES = 5,
+    ROUNDS = 4000
+};
 
 /* ---- the model ------------------------------------------------------------------- */
 
@@ -26,9 +34,16 @@ struct model_raw {
     struct link link;
 };
 
+struct model_leg {
+    enum leg_state state;
+    bool is_latched;
+    unsigned seen;
+};
+
 struct model {
     struct model_relay relays[PORTS];
     mr_relay_id pairs[MAX_PAIRS][2];
+    struct model_leg legs[MAX_PAIRS][2];
     struct model_raw raws[MAX_RAWS];
     bool is_open_port[PORTS];
     uint64_t clock;
@@ -73,6 +88,55 @@ static int model_newest(const struct model *m, unsigned addr, mr_relay_id with)
     return best;
 }
 
+static int side_of(const struct model *m, int pair, mr_relay_id id)
+{
+    return m->pairs[pair][0] != id;
+}
+
+/* Who latched this address at that port; -1: nobody. */
+static int model_latched(const struct model *m, unsigned addr, uint32_t port, int *side)
+{
+    for (int i = 0; i < MAX_PAIRS; i++) {
+        for (*side = 0; *side < 2; (*side)++) {
+            const struct model_leg *leg = &m->legs[i][*side];
+
+            if (m->pairs[i][0] && leg->is_latched && leg->seen == addr &&
+                port_of(m->pairs[i][!*side]) == port)
+                return i;
+        }
+    }
+    return -1;
+}
+
+static unsigned model_count(const struct model *m, unsigned *latches)
+{
+    unsigned pairs = 0;
+
+    *latches = 0;
+    for (int i = 0; i < MAX_PAIRS; i++) {
+        pairs += m->pairs[i][0] != 0;
+        *latches += m->pairs[i][0] && m->legs[i][0].is_latched;
+        *latches += m->pairs[i][0] && m->legs[i][1].is_latched;
+    }
+    return pairs;
+}
+
+/* The leg whose fresh link a datagram would use; NULL: none. */
+static struct model_leg *model_fresh(struct model *m, unsigned addr, uint32_t port)
+{
+    int sender, pair;
+    struct model_leg *leg;
+
+    if (!m->relays[port].id || model_raw_find(m, port, addr) >= 0)
+        return NULL;
+    sender = model_newest(m, addr, m->relays[port].id);
+    if (sender < 0)
+        return NULL;
+    pair = model_pair_find(m, m->relays[sender].id, m->relays[port].id);
+    leg = &m->legs[pair][side_of(m, pair, m->relays[sender].id)];
+    return leg->state == LEG_FRESH ? leg : NULL;
+}
+
 static void model_free(struct model *m, uint32_t port)
 {
     mr_relay_id id = m->relays[port].id;
@@ -92,7 +156,7 @@ static struct plane_out model_decide(const struct model *m, unsigned addr, uint3
                                      enum mr__pairing pairing)
 {
     struct plane_out out = {.charged = MR__NONE, .target = MR__NONE, .egress = MR__NONE};
-    int raw = model_raw_find(m, port, addr), sender = -1;
+    int raw = model_raw_find(m, port, addr), sender = -1, pair = -1, side = 0;
     bool is_link = raw >= 0;
 
     if (m->relays[port].id)
@@ -105,6 +169,12 @@ static struct plane_out model_decide(const struct model *m, unsigned addr, uint3
         out.charged = l->charged;
         out.target = l->target;
     } else {
+        if (sender >= 0) {
+            pair = model_pair_find(m, m->relays[sender].id, m->relays[port].id);
+            side = side_of(m, pair, m->relays[sender].id);
+        } else if ((pair = model_latched(m, addr, port, &side)) >= 0) {
+            sender = (int)port_of(m->pairs[pair][side]);
+        }
         is_link = sender >= 0;
         if (sender < 0)
             sender = model_newest(m, addr, 0);
@@ -114,7 +184,8 @@ static struct plane_out model_decide(const struct model *m, unsigned addr, uint3
             (sender >= 0 && m->relays[port].id && !m->is_open_port[port] &&
              (pairing == MR__PAIRING_OPEN || (sender == (int)port && m->relays[port].is_manual)))) {
             is_link = true;
-            out.to = peer(m->relays[port].addr);
+            out.to = peer(pair >= 0 && m->legs[pair][!side].is_latched ? m->legs[pair][!side].seen
+                                                                       : m->relays[port].addr);
             out.egress = m->relays[sender].egress;
         }
     }
@@ -142,7 +213,7 @@ struct trial {
     enum mr__pairing pairing;
     mr_relay_id stale[32];
     unsigned n_stale;
-    uint64_t changes;
+    uint64_t changes, latches, double_latches, uses;
 };
 
 static void replicate(void *user, enum mr__link_op op, const struct link *link)
@@ -158,8 +229,11 @@ static void replicate(void *user, enum mr__link_op op, const struct link *link)
 
 static void open_trial(struct trial *s, enum mr__pairing pairing)
 {
-    struct tables_config config = {
-        .max_pairs = MAX_PAIRS, .max_raws = MAX_RAWS, .on_link = replicate, .user = s};
+    struct tables_config config = {.max_pairs = MAX_PAIRS,
+                                   .max_raws = MAX_RAWS,
+                                   .max_latches = MAX_LATCHES,
+                                   .on_link = replicate,
+                                   .user = s};
 
     memset(s, 0, sizeof *s);
     s->pairing = pairing;
@@ -251,6 +325,8 @@ static void do_clear(struct trial *s)
     CHECK_EQ(s->worker.links.used, 0u);
     CHECK_EQ(s->t.pair_pool.used, 0u);
     CHECK_EQ(s->t.raw_pool.used, 0u);
+    CHECK_EQ(s->t.n_latches, 0u);
+    CHECK_EQ(s->t.latch_index.used, 0u);
 }
 
 static void do_move(struct trial *s)
@@ -263,6 +339,10 @@ static void do_move(struct trial *s)
     CHECK_EQ(rc, is_live(s, id) ? 0 : -ENOENT);
     if (rc == 0) {
         CHECK_EQ(mr__plane_move(&s->worker, port_of(id), &a), 0);
+        for (int i = 0; i < MAX_PAIRS && s->m.relays[port_of(id)].addr != addr; i++) {
+            if (s->m.pairs[i][0] == id || s->m.pairs[i][1] == id)
+                s->m.legs[i][side_of(&s->m, i, id)].is_latched = false;
+        }
         s->m.relays[port_of(id)].addr = addr;
         s->m.relays[port_of(id)].since = ++s->m.clock;
     }
@@ -272,15 +352,17 @@ static void do_pair(struct trial *s)
 {
     mr_relay_id a = any_id(s), b = test_random_below(8) ? any_id(s) : a;
     int rc = mr__tables_pair(&s->t, a, b), room = model_pair_find(&s->m, 0, 0);
+    unsigned latches, pairs = model_count(&s->m, &latches);
 
     if (!is_live(s, a) || !is_live(s, b)) {
         CHECK_EQ(rc, -ENOENT);
     } else if (model_pair_find(&s->m, a, b) >= 0) {
         CHECK_EQ(rc, 0);
-    } else if (room < 0) {
+    } else if (room < 0 || 2 * pairs + latches + 2 > 2 * MAX_PAIRS) {
         CHECK_EQ(rc, -ENOSPC);
     } else {
         CHECK_EQ(rc, 1);
+        memset(s->m.legs[room], 0, sizeof s->m.legs[room]);
         s->m.pairs[room][0] = a;
         s->m.pairs[room][1] = b;
     }
@@ -295,6 +377,105 @@ static void do_unpair(struct trial *s)
     CHECK_EQ(mr__tables_unpair(&s->t, a, b), i >= 0 ? 0 : -ENOENT);
     if (i >= 0)
         s->m.pairs[i][0] = s->m.pairs[i][1] = 0;
+}
+
+/* Any two that are a pair, so that not nearly all of it is refused. */
+static int any_pair(struct trial *s, mr_relay_id *id, mr_relay_id *other)
+{
+    int pair, side = (int)test_random_below(2), tries = 0;
+
+    do
+        pair = (int)test_random_below(MAX_PAIRS);
+    while (s->m.pairs[pair][0] == s->m.pairs[pair][1] && ++tries < 50); /* free, or an echo */
+    *id = s->m.pairs[pair][side];
+    *other = s->m.pairs[pair][!side];
+    if (test_random_below(10) == 0)
+        *other = any_id(s);
+    pair = is_live(s, *id) && is_live(s, *other) && *id != *other
+               ? model_pair_find(&s->m, *id, *other)
+               : -1;
+    return pair;
+}
+
+static void do_watch(struct trial *s)
+{
+    mr_relay_id a, b;
+    int pair = any_pair(s, &a, &b);
+
+    CHECK_EQ(mr__tables_watch(&s->t, a, b), pair >= 0 ? 0 : -ENOENT);
+    for (int side = 0; pair >= 0 && side < 2; side++) {
+        if (s->m.legs[pair][side].state == LEG_UNWATCHED &&
+            !s->m.relays[port_of(s->m.pairs[pair][side])].is_manual)
+            s->m.legs[pair][side].state = LEG_FRESH;
+    }
+}
+
+static int expected_of_latch(struct trial *s, const struct model_leg *leg, unsigned addr,
+                             uint32_t port)
+{
+    unsigned latches, pairs = model_count(&s->m, &latches);
+    int side;
+
+    if (leg->state != LEG_FRESH || leg->is_latched)
+        return -EBUSY;
+    if (model_newest(&s->m, addr, 0) >= 0)
+        return -EADDRINUSE;
+    if (model_raw_find(&s->m, port, addr) >= 0 || model_latched(&s->m, addr, port, &side) >= 0)
+        return -EEXIST;
+    return latches == MAX_LATCHES || 2 * pairs + latches + 1 > 2 * MAX_PAIRS ? -ENOSPC : 0;
+}
+
+static void do_latch(struct trial *s)
+{
+    unsigned addr = (unsigned)test_random_below(SEEN);
+    struct mr_addr a = peer(addr);
+    mr_relay_id id, other;
+    int pair = any_pair(s, &id, &other), rc = mr__tables_latch(&s->t, id, other, &a);
+    struct model_leg *leg;
+
+    if (pair < 0) {
+        CHECK_EQ(rc, -ENOENT);
+        return;
+    }
+    leg = &s->m.legs[pair][side_of(&s->m, pair, id)];
+    CHECK_EQ(rc, expected_of_latch(s, leg, addr, port_of(other)));
+    if (rc == 0) {
+        leg->is_latched = true;
+        leg->seen = addr;
+        s->latches++;
+        s->double_latches += s->m.legs[pair][!side_of(&s->m, pair, id)].is_latched;
+    }
+}
+
+static void do_unlatch(struct trial *s)
+{
+    mr_relay_id id, other;
+    int pair = any_pair(s, &id, &other);
+    struct model_leg *leg = pair < 0 ? NULL : &s->m.legs[pair][side_of(&s->m, pair, id)];
+    bool is_latched = leg && leg->is_latched;
+
+    CHECK_EQ(mr__tables_latched(&s->t, id, other) != NULL, is_latched);
+    CHECK_EQ(mr__tables_unlatch(&s->t, id, other), is_latched ? 0 : -ENOENT);
+    if (is_latched)
+        leg->is_latched = false;
+}
+
+static void do_unlatch_address(struct trial *s)
+{
+    unsigned addr = (unsigned)test_random_below(SEEN), n = 0;
+    struct mr_addr a = peer(addr);
+
+    for (int i = 0; i < MAX_PAIRS; i++) {
+        for (int side = 0; side < 2; side++) {
+            struct model_leg *leg = &s->m.legs[i][side];
+
+            if (s->m.pairs[i][0] && leg->is_latched && leg->seen == addr) {
+                leg->is_latched = false;
+                n++;
+            }
+        }
+    }
+    CHECK_EQ(mr__tables_unlatch_address(&s->t, &a), n);
 }
 
 static void do_egress(struct trial *s)
@@ -374,24 +555,77 @@ static bool same_decision(const struct plane_out *a, const struct plane_out *b)
            (!has_way || (a->egress == b->egress && mr_addr_equal(&a->to, &b->to)));
 }
 
+/* What a worker does with a fresh link: decides, tells control, and has a link like others. */
+static void use_fresh(struct trial *s, const struct plane_rx *rx, struct plane_out *got)
+{
+    struct model_leg *leg = model_fresh(&s->m, rx->from.ip[3], rx->port);
+
+    REQUIRE(leg != NULL);
+    REQUIRE(mr__plane_met_fresh(&s->worker, got));
+    mr__plane_decide_fresh(&s->worker, second, rx, got);
+    mr__plane_wear(&s->worker, rx->port, &rx->from);
+    mr__tables_spoke(&s->t, s->m.relays[got->charged].id, s->m.relays[rx->port].id);
+    leg->state = LEG_SPOKEN;
+    leg->is_latched = false;
+    s->uses++;
+}
+
+/* By a worker that knows only the commands. */
+static void decide_remotely(struct trial *s, const struct plane_rx *rx, struct plane_out *got)
+{
+    mr__plane_batch(&s->worker, second, rx, 1, got);
+    if (model_fresh(&s->m, rx->from.ip[3], rx->port))
+        use_fresh(s, rx, got);
+    mr__plane_finish(&s->worker, rx, 1, got);
+}
+
+static void decide_locally(struct trial *s, const struct plane_rx *rx, struct plane_out *got)
+{
+    struct model_leg *leg = model_fresh(&s->m, rx->from.ip[3], rx->port);
+
+    CHECK_EQ(mr__tables_decide(&s->t, second, &rx->from, rx->port, 10, got), 0);
+    if (leg) {
+        leg->state = LEG_SPOKEN;
+        leg->is_latched = false;
+    }
+}
+
+static void check_decision(struct trial *s, int round, const struct plane_rx *rx)
+{
+    const struct link *link = mr__links_find(&s->worker.links, rx->port, &rx->from);
+    bool is_fresh = model_fresh(&s->m, rx->from.ip[3], rx->port) != NULL;
+    struct plane_out want = model_decide(&s->m, rx->from.ip[3], rx->port, s->pairing), got[2];
+
+    CHECK_EQ(is_fresh, link && link->charged == PORTS + 1);
+    if (is_fresh && test_random_below(60) > 0)
+        return; /* else no link would be fresh for long */
+    memset(got, 0, sizeof got);
+    if (test_random_below(2)) {
+        decide_remotely(s, rx, &got[0]);
+        decide_locally(s, rx, &got[1]);
+    } else {
+        decide_locally(s, rx, &got[1]);
+        decide_remotely(s, rx, &got[0]);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (!same_decision(&got[i], &want)) {
+            FAIL("round %d, address %u at port %u: %s instead of %s (charged %u/%u, egress "
+                 "%u/%u)",
+                 round, rx->from.ip[3], rx->port, mr_verdict_name(got[i].verdict),
+                 mr_verdict_name(want.verdict), got[i].charged, want.charged, got[i].egress,
+                 want.egress);
+            REQUIRE(!"the tables, a replica and the model agree");
+        }
+    }
+}
+
 static void check_all(struct trial *s, int round)
 {
     for (uint32_t port = 0; port < PORTS; port++) {
-        for (unsigned addr = 0; addr < ADDRS; addr++) {
-            struct plane_out want = model_decide(&s->m, addr, port, s->pairing), got = {0};
+        for (unsigned addr = 0; addr < SEEN; addr++) {
             struct plane_rx rx = {.from = peer(addr), .port = port, .size = 10};
 
-            CHECK_EQ(mr__tables_decide(&s->t, second, &rx.from, port, 10, &got), 0);
-            if (!same_decision(&got, &want)) {
-                FAIL("round %d, address %u at port %u: %s instead of %s (charged %u/%u, egress "
-                     "%u/%u)",
-                     round, addr, port, mr_verdict_name(got.verdict), mr_verdict_name(want.verdict),
-                     got.charged, want.charged, got.egress, want.egress);
-                REQUIRE(!"the tables and the model agree");
-            }
-            mr__plane_batch(&s->worker, second, &rx, 1, &got);
-            mr__plane_finish(&s->worker, &rx, 1, &got);
-            REQUIRE(same_decision(&got, &want));
+            check_decision(s, round, &rx);
         }
     }
     CHECK_EQ(s->t.plane.totals.received_packets, sum_of_verdicts(&s->t.plane));
@@ -404,8 +638,10 @@ static void run_trial(enum mr__pairing pairing)
     static const struct {
         void (*run)(struct trial *);
         unsigned weight;
-    } ops[] = {{do_create, 30}, {do_free, 10},  {do_clear, 1}, {do_move, 20},  {do_pair, 30},
-               {do_unpair, 8},  {do_egress, 5}, {do_link, 8},  {do_unlink, 8}, {do_port_flag, 3}};
+    } ops[] = {{do_create, 30},   {do_free, 10},          {do_clear, 1},  {do_move, 20},
+               {do_pair, 60},     {do_unpair, 8},         {do_egress, 5}, {do_link, 8},
+               {do_unlink, 8},    {do_watch, 30},         {do_latch, 60}, {do_unlatch, 4},
+               {do_port_flag, 3}, {do_unlatch_address, 4}};
     static struct trial s;
     unsigned total = 0;
 
@@ -424,6 +660,9 @@ static void run_trial(enum mr__pairing pairing)
     do_clear(&s);
     check_all(&s, ROUNDS);
     CHECK_GT(s.changes, (uint64_t)ROUNDS / 10);
+    CHECK_GT(s.latches, 10u);
+    CHECK_GT(s.double_latches, 0u);
+    CHECK_GT(s.uses, 10u);
     close_trial(&s);
 }
 

@@ -122,8 +122,8 @@ static void begin_with_host(void)
 {
     host = (struct host){.job = 0};
     act_begin(&a, NULL);
-    a.rig.opts.host = (struct script_host){
-        .user = &host, .http = on_http, .read = on_read, .cancel = on_cancel};
+    a.rig.opts.host =
+        (struct script_host){.user = &host, .http = on_http, .read = on_read, .cancel = on_cancel};
 }
 
 static struct rig_request waiting;
