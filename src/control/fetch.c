@@ -5,11 +5,14 @@
  * (act). Results are handed out in take_messages(), outside of every callback of
  * libcurl's, so that whoever gets one may start and cancel as he likes.
  *
- * What is refused at once waits in the same list for the next turn of the loop.
+ * A job is with the lookup first (look_up) and with libcurl once it has an address
+ * (connect_to). What is refused at once waits in the same list for the next turn of the
+ * loop.
  */
 #include "control/fetch.h"
 
 #include "base/alloc.h"
+#include "service/lookup_answer.h"
 
 #include <assert.h>
 #include <curl/curl.h>
@@ -36,7 +39,15 @@ struct job {
     void (*done)(void *arg, const struct host_http_response *r);
     void *arg;
     CURL *easy; /* NULL: refused, it only waits to be told */
-    struct curl_slist *headers;
+    struct curl_slist *headers, *address;
+    struct mr_lookup_request ask;
+    bool is_looked_up; /* it is with the lookup */
+    bool is_added;     /* it is with libcurl */
+    bool is_second;    /* the other family is tried */
+    uint8_t family;    /* of the address that it has */
+    uint8_t flags;     /* of the lookup */
+    uint64_t until_ns;
+    char *host;
     size_t max_bytes;
     const char *code, *message; /* why it is refused or was given up; NULL: not by us */
     int rc;
@@ -55,6 +66,8 @@ struct fetch {
     CURLM *multi;
     uv_timer_t clock; /* libcurl's */
     uv_timer_t later; /* tells what is refused */
+    uv_timer_t limit; /* of those that are looked up; libcurl has its own */
+    struct mr_lookup *lookup;
     struct job *jobs;
     unsigned running;
     uint64_t last_id;
@@ -91,11 +104,14 @@ static void link_job(struct fetch *f, struct job *j)
     f->jobs = j;
 }
 
-/* Takes it away from libcurl. */
+/* Takes it away from the lookup and libcurl. */
 static void detach(struct job *j)
 {
+    mr_lookup_cancel(&j->ask);
     if (j->easy) {
-        curl_multi_remove_handle(j->owner->multi, j->easy);
+        if (j->is_added) {
+            curl_multi_remove_handle(j->owner->multi, j->easy);
+        }
         j->owner->running--;
         curl_easy_cleanup(j->easy);
         j->easy = NULL;
@@ -105,6 +121,8 @@ static void detach(struct job *j)
 static void free_job(struct job *j)
 {
     curl_slist_free_all(j->headers);
+    curl_slist_free_all(j->address);
+    mr__free(j->host);
     mr__free(j->body);
     mr__free(j);
 }
@@ -333,6 +351,24 @@ static size_t on_header(char *data, size_t size, size_t count, void *user)
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
+static void look_up(struct job *j, int family);
+
+/* A name may have addresses of both families and a server of one; nothing was sent yet. */
+static bool try_other_family(struct job *j, CURLcode rc)
+{
+    struct mr_addr literal;
+
+    if (rc != CURLE_COULDNT_CONNECT || j->code || j->is_second ||
+        mr__lookup_literal(j->host, strlen(j->host), 0, &literal)) {
+        return false;
+    }
+    curl_multi_remove_handle(j->owner->multi, j->easy);
+    j->is_added = false;
+    j->is_second = true;
+    look_up(j, j->family == 4 ? 6 : 4);
+    return true;
+}
+
 /* Jobs that libcurl is through with. */
 static void take_messages(struct fetch *f)
 {
@@ -349,8 +385,10 @@ static void take_messages(struct fetch *f)
         }
         curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &private);
         j = (struct job *)(void *)private;
-        unlink_job(j);
-        finish(j, rc);
+        if (!try_other_family(j, rc)) {
+            unlink_job(j);
+            finish(j, rc);
+        }
     }
 }
 
@@ -461,6 +499,134 @@ static void on_later(uv_timer_t *timer)
     } while (j);
 }
 
+/* ---- the address ------------------------------------------------------------------------- */
+
+static void on_limit(uv_timer_t *timer);
+
+static void arm_limit(struct fetch *f)
+{
+    uint64_t first = UINT64_MAX, now = uv_hrtime();
+
+    for (const struct job *j = f->jobs; j; j = j->next) {
+        first = j->is_looked_up && j->until_ns < first ? j->until_ns : first;
+    }
+    if (first == UINT64_MAX) {
+        uv_timer_stop(&f->limit);
+        return;
+    }
+    uv_update_time(f->loop);
+    uv_timer_start(&f->limit, on_limit, first <= now ? 0 : (first - now) / 1000000 + 1, 0);
+}
+
+static void on_limit(uv_timer_t *timer)
+{
+    struct fetch *f = timer->data;
+    uint64_t now = uv_hrtime(), last = f->last_id;
+    struct job *j;
+
+    do {
+        for (j = f->jobs; j && (!j->is_looked_up || j->until_ns > now || j->id > last);
+             j = j->next) {
+        }
+        if (j) {
+            snprintf(j->error, sizeof j->error, "%s: no address within the timeout", j->host);
+            give_up(j, -ETIMEDOUT, "timeout", j->error);
+            unlink_job(j);
+            finish(j, CURLE_OK);
+        }
+    } while (j);
+    arm_limit(f);
+}
+
+/* Whatever the url says, libcurl connects there: no name and no thread of its own. TLS and the
+ * header Host still go by the url. */
+static bool connect_to(struct job *j, const struct mr_addr *a)
+{
+    char ip[MR_ADDR_TEXT_MAX], text[MR_ADDR_TEXT_MAX + 8];
+    struct mr_addr unscoped = *a;
+    uint64_t now = uv_hrtime();
+    long ms = j->until_ns > now ? (long)((j->until_ns - now) / 1000000) : 0;
+    CURLcode rc;
+
+    unscoped.scope_id = 0;
+    mr_addr_format_ip(&unscoped, ip, sizeof ip);
+    snprintf(text, sizeof text, a->family == 6 ? "::[%s]:" : "::%s:", ip);
+    curl_slist_free_all(j->address);
+    j->address = curl_slist_append(NULL, text);
+    j->family = a->family;
+    ms = ms > 0 ? ms : 1; /* 0 would be none at all */
+    rc = curl_easy_setopt(j->easy, CURLOPT_CONNECT_TO, j->address);
+    rc = rc ? rc : curl_easy_setopt(j->easy, CURLOPT_ADDRESS_SCOPE, (long)a->scope_id);
+    rc = rc ? rc : curl_easy_setopt(j->easy, CURLOPT_TIMEOUT_MS, ms);
+    rc = rc ? rc
+            : curl_easy_setopt(j->easy, CURLOPT_CONNECTTIMEOUT_MS,
+                               ms < MR_FETCH_CONNECT_MS ? ms : (long)MR_FETCH_CONNECT_MS);
+    j->is_added = j->address && !rc && curl_multi_add_handle(j->owner->multi, j->easy) == CURLM_OK;
+    return j->is_added;
+}
+
+static void on_address(struct mr_lookup_request *ask, const struct mr_lookup_answer *answer)
+{
+    struct job *j = ask->user;
+    struct fetch *f = j->owner;
+    CURLcode rc = CURLE_OK;
+
+    j->is_looked_up = false;
+    arm_limit(f);
+    if (answer->rc == 0 && connect_to(j, &answer->addr)) {
+        return;
+    }
+    if (answer->rc == 0) {
+        give_up(j, -ENOMEM, "failed", "out of memory");
+    } else if (j->is_second) {
+        rc = CURLE_COULDNT_CONNECT; /* what the first one came to, in its words */
+    } else {
+        snprintf(j->error, sizeof j->error, "%s", answer->message);
+        give_up(j, answer->rc, "resolve", j->error);
+    }
+    unlink_job(j);
+    finish(j, rc);
+}
+
+static void look_up(struct job *j, int family)
+{
+    j->ask.done = on_address;
+    j->ask.user = j;
+    j->is_looked_up = true;
+    mr_lookup_start(j->owner->lookup, &j->ask, j->host, strlen(j->host), family, MR_LOOKUP_HTTP,
+                    j->flags);
+    arm_limit(j->owner);
+}
+
+/* As libcurl reads the url; the host of an IPv6 literal without its brackets. False: no memory. */
+static bool read_host(struct job *j, const char *url)
+{
+    CURLU *u = curl_url();
+    char *host = NULL, *zone = NULL;
+    CURLUcode rc = u ? curl_url_set(u, CURLUPART_URL, url, 0) : CURLUE_OUT_OF_MEMORY;
+    size_t n;
+
+    rc = rc ? rc : curl_url_get(u, CURLUPART_HOST, &host, CURLU_URLDECODE);
+    if (!rc && curl_url_get(u, CURLUPART_ZONEID, &zone, 0) == CURLUE_OUT_OF_MEMORY) {
+        rc = CURLUE_OUT_OF_MEMORY;
+    }
+    if (!rc) {
+        bool is_bracketed = host[0] == '[';
+        n = strlen(host) + (zone ? strlen(zone) : 0) + 2;
+        j->host = mr__alloc(n, 1);
+        if (j->host) {
+            snprintf(j->host, n, "%.*s%s%s", (int)strcspn(host + is_bracketed, "]"),
+                     host + is_bracketed, zone ? "%" : "", zone ? zone : "");
+        }
+    } else if (rc != CURLUE_OUT_OF_MEMORY) {
+        give_up(j, -EINVAL, "failed", curl_url_strerror(rc));
+    }
+    curl_free(zone);
+    curl_free(host);
+    curl_url_cleanup(u);
+    return j->host || j->code;
+}
+
 /* ---- starting ---------------------------------------------------------------------------- */
 
 static bool is_header_clean(struct str s)
@@ -545,23 +711,17 @@ static bool set_method(CURL *easy, const struct host_http_request *req)
     return rc == CURLE_OK && curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method) == CURLE_OK;
 }
 
-static bool set_limits(struct job *j, uint64_t timeout_ns)
+static bool set_limits(struct job *j)
 {
-    long ms = (long)(timeout_ns / 1000000);
     CURLcode rc = CURLE_OK;
 
 #define SET(option, value) rc = rc == CURLE_OK ? curl_easy_setopt(j->easy, option, value) : rc
-    ms = ms > 0 ? ms : 1; /* 0 would be none at all */
-    SET(CURLOPT_TIMEOUT_MS, ms);
-    SET(CURLOPT_CONNECTTIMEOUT_MS, ms < MR_FETCH_CONNECT_MS ? ms : (long)MR_FETCH_CONNECT_MS);
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_PROXY, "");
     SET(CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
     SET(CURLOPT_NOSIGNAL, 1L);
-    /* Else the end of a request waits for the thread that looks up its name. */
-    SET(CURLOPT_QUICK_EXIT, 1L);
     SET(CURLOPT_FORBID_REUSE, 1L);
     SET(CURLOPT_FRESH_CONNECT, 1L);
     SET(CURLOPT_SSL_VERIFYPEER, 1L);
@@ -584,10 +744,10 @@ static bool set_limits(struct job *j, uint64_t timeout_ns)
 static bool set_up(struct job *j, const struct host_http_request *req)
 {
     char *url = mr__strndup(req->url.s, req->url.n);
-    bool ok = url && curl_easy_setopt(j->easy, CURLOPT_URL, url) == CURLE_OK;
+    bool ok = url && curl_easy_setopt(j->easy, CURLOPT_URL, url) == CURLE_OK && read_host(j, url);
 
     mr__free(url);
-    return ok && set_limits(j, req->timeout_ns) && set_method(j->easy, req) && set_headers(j, req);
+    return ok && set_limits(j) && set_method(j->easy, req) && set_headers(j, req);
 }
 
 static void refuse(struct job *j, int rc, const char *code, const char *message)
@@ -608,14 +768,15 @@ uint64_t mr__fetch_start(struct fetch *f, const struct host_http_request *req,
     j->done = done;
     j->arg = arg;
     j->max_bytes = req->max_bytes;
+    j->flags = (uint8_t)req->lookup;
+    j->until_ns = uv_hrtime() + req->timeout_ns;
     if (f->running >= MR_FETCH_MOST) {
         refuse(j, -EBUSY, "busy", "32 requests are under way");
     } else if (memchr(req->url.s, 0, req->url.n)) {
         refuse(j, -EINVAL, "failed", "the url has a NUL byte");
     } else {
         j->easy = curl_easy_init();
-        if (!j->easy || !set_up(j, req) ||
-            (!j->code && curl_multi_add_handle(f->multi, j->easy) != CURLM_OK)) {
+        if (!j->easy || !set_up(j, req)) {
             curl_easy_cleanup(j->easy);
             j->easy = NULL;
             free_job(j);
@@ -631,6 +792,9 @@ uint64_t mr__fetch_start(struct fetch *f, const struct host_http_request *req,
     }
     j->id = ++f->last_id;
     link_job(f, j);
+    if (j->easy) {
+        look_up(j, 0);
+    }
     return j->id;
 }
 
@@ -641,6 +805,7 @@ void mr__fetch_cancel(struct fetch *f, uint64_t job)
             unlink_job(j);
             detach(j);
             free_job(j);
+            arm_limit(f);
             return;
         }
     }
@@ -665,6 +830,7 @@ int mr__fetch_create(struct fetch **out, const struct fetch_options *opts)
         goto free_memory;
     }
     f->loop = opts->loop;
+    f->lookup = opts->lookup;
     snprintf(f->agent, sizeof f->agent, "moonrelay/%s", MR_VERSION_STRING);
     if (opts->roots) {
         f->roots = mr__strndup(opts->roots, strlen(opts->roots));
@@ -682,8 +848,9 @@ int mr__fetch_create(struct fetch **out, const struct fetch_options *opts)
     curl_multi_setopt(f->multi, CURLMOPT_TIMERDATA, f);
     uv_timer_init(f->loop, &f->clock);
     uv_timer_init(f->loop, &f->later);
-    f->clock.data = f->later.data = f;
-    f->handles = 2;
+    uv_timer_init(f->loop, &f->limit);
+    f->clock.data = f->later.data = f->limit.data = f;
+    f->handles = 3;
     *out = f;
     return 0;
 
@@ -715,4 +882,5 @@ void mr__fetch_destroy(struct fetch *f)
     curl_multi_cleanup(f->multi);
     uv_close((uv_handle_t *)&f->clock, on_closed);
     uv_close((uv_handle_t *)&f->later, on_closed);
+    uv_close((uv_handle_t *)&f->limit, on_closed);
 }

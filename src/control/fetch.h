@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * HTTP asked: requests of policies, by libcurl's multi interface on a libuv loop. Control
- * thread; a name is looked up by a thread of libcurl's own.
+ * HTTP asked: requests of policies, by libcurl's multi interface on a libuv loop, to an
+ * address that lookup.h gives for the url's host. Control thread.
  *
  * What a request may not do: follow a redirect, speak another protocol than http and
  * https, go through a proxy of the environment (a policy's request goes where it says,
@@ -15,6 +15,7 @@
 #ifndef MR_CONTROL_FETCH_H
 #define MR_CONTROL_FETCH_H
 
+#include "control/lookup.h"
 #include "service/host.h"
 
 #include <stdint.h>
@@ -31,7 +32,8 @@ struct fetch;
 
 struct fetch_options {
     uv_loop_t *loop;
-    const char *roots; /* path of a PEM file; NULL: the system's */
+    struct mr_lookup *lookup; /* outlives it */
+    const char *roots;        /* path of a PEM file; NULL: the system's */
 };
 
 /* -ENOMEM. */

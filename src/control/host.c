@@ -210,6 +210,7 @@ int mr__host_create(struct host **out, const struct host_options *opts)
     mr__list_init(&h->askings);
     rc = mr_lookup_create(&h->lookup, &lookup);
     if (rc == 0) {
+        fetch.lookup = h->lookup;
         rc = mr__fetch_create(&h->fetch, &fetch);
     }
     if (rc == 0) {

@@ -260,7 +260,8 @@ end
 --- Starts the daemon and waits until it is ready. `opts.set` are settings ({ key = value }, false: leave
 --- it out), `opts.config` is the text of a config file, `opts.files` further files beside it,
 --- `opts.policies` go to --policy, `opts.control_pair = false` opens none (for tests that count),
---- `opts.preload` is a library for the daemon (see resolver.lua), `opts.quiet` is for a level that prints no ready line.
+--- `opts.preload` is a library for the daemon (see resolver.lua), `opts.quiet` is for a level that prints no
+--- ready line.
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)

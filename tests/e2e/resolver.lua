@@ -2,7 +2,7 @@
 -- A resolver for a daemon under test: what its names are, which of them hang, and how often each was asked
 -- for. It takes the place of getaddrinfo in that process (resolver.c), so no name leaves the machine.
 --
---   local names = resolver.new { ["a.fleet"] = "127.0.0.1", ["b.fleet"] = { "::1", "127.0.0.1" }, ["h.fleet"] = "hang" }
+--   local names = resolver.new { ["a.fleet"] = { "::1", "127.0.0.1" }, ["h.fleet"] = "hang" }
 --   daemon.with(names:options { set = ... }, function(server) ... names:calls("a.fleet") ... end)
 --   names:set("h.fleet", "127.0.0.1") -- lets go who hangs; nil: there is no such name
 --   names:close()

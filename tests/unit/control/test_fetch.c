@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "loop.h"
+#include "names.h"
 #include "test.h"
 #include "tls.h"
 
@@ -38,9 +39,11 @@ struct result {
 
 struct fixture {
     uv_loop_t loop;
+    struct names names;
+    struct mr_lookup *lookup;
     struct fetch *fetch;
-    uv_tcp_t listener;
-    unsigned port, accepted, open;
+    uv_tcp_t listener, listener6;
+    unsigned port, port6, accepted, open;
     struct conn *conns;
     char seen[8192]; /* the last request */
     struct result results[RESULTS];
@@ -234,15 +237,32 @@ static void serve(struct fixture *f)
     f->port = ntohs(sa.sin_port);
 }
 
+static void serve6(struct fixture *f)
+{
+    struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int len = sizeof sa;
+
+    uv_tcp_init(&f->loop, &f->listener6);
+    f->listener6.data = f;
+    REQUIRE_EQ(uv_tcp_bind(&f->listener6, (struct sockaddr *)&sa, 0), 0);
+    REQUIRE_EQ(uv_listen((uv_stream_t *)&f->listener6, 128, on_connection), 0);
+    REQUIRE_EQ(uv_tcp_getsockname(&f->listener6, (struct sockaddr *)&sa, &len), 0);
+    f->port6 = ntohs(sa.sin6_port);
+}
+
 /* ---- asking ------------------------------------------------------------------------------ */
 
 static void set_up_with(struct fixture *f, const char *roots)
 {
     struct fetch_options opts = {.loop = &f->loop, .roots = roots};
+    struct mr_lookup_options lookup = {.loop = &f->loop};
 
     memset(f, 0, sizeof *f);
+    names_init(&f->names);
     REQUIRE_EQ(uv_loop_init(&f->loop), 0);
-    opts.loop = &f->loop;
+    REQUIRE_EQ(mr_lookup_create(&f->lookup, &lookup), 0);
+    mr_lookup_set_resolver(f->lookup, &f->names.resolver);
+    opts.lookup = f->lookup;
     REQUIRE_EQ(mr__fetch_create(&f->fetch, &opts), 0);
     serve(f);
 }
@@ -255,11 +275,16 @@ static void set_up(struct fixture *f)
 static void tear_down(struct fixture *f)
 {
     mr__fetch_destroy(f->fetch);
+    mr_lookup_destroy(f->lookup);
     uv_close((uv_handle_t *)&f->listener, NULL);
+    if (f->port6) {
+        uv_close((uv_handle_t *)&f->listener6, NULL);
+    }
     for (struct conn *c = f->conns; c; c = c->next) {
         conn_close(c);
     }
     loop_end(&f->loop);
+    names_deinit(&f->names);
 }
 
 static void copy(char *to, size_t cap, const char *from, size_t n)
@@ -537,8 +562,11 @@ TEST(nobody_listening_and_no_such_name_are_told_apart)
     snprintf(url, sizeof url, "http://127.0.0.1:%u/", ntohs(sa.sin_port));
     req.url = text(url);
     CHECK_STR(ask(&f, &req)->code, "refused");
+    names_fail(&f.names, EAI_NONAME);
     req.url = text("http://name.with.a..hole/");
     CHECK_STR(ask(&f, &req)->code, "resolve");
+    CHECK_EQ(f.results[0].rc, -ENOENT);
+    CHECK(strncmp(f.results[0].message, "name.with.a..hole: ", 19) == 0);
     close(fd);
     tear_down(&f);
 }
@@ -652,6 +680,7 @@ TEST(it_ends_with_requests_under_way_in_every_state)
     for (int turns = 0; turns < 6; turns++) {
         struct fixture f;
         set_up(&f);
+        names_hang(&f.names);
         for (int i = 0; i < 4; i++) {
             struct host_http_request req = request(&f, paths[i]);
             start(&f, &req, &f.results[i]);
@@ -666,6 +695,149 @@ TEST(it_ends_with_requests_under_way_in_every_state)
         }
         tear_down(&f);
     }
+}
+
+/* ---- the url's host ---------------------------------------------------------------------- */
+
+static struct result *ask_at(struct fixture *f, const char *host, unsigned port)
+{
+    struct host_http_request req = request(f, "/");
+    char url[128];
+
+    snprintf(url, sizeof url, "http://%s:%u/plain", host, port);
+    req.url = text(url);
+    return ask(f, &req);
+}
+
+TEST(a_name_is_looked_up_once_and_by_nobody_but_the_lookup)
+{
+    struct fixture f;
+    int threads;
+
+    set_up(&f);
+    threads = test_count_entries("/proc/self/task");
+    names_answer(&f.names, "127.0.0.1", NULL);
+    CHECK_EQ(ask_at(&f, "a.fleet", f.port)->status, 200);
+    CHECK_STR(f.names.host, "a.fleet");
+    CHECK_EQ(f.names.family, AF_UNSPEC);
+    CHECK_EQ(names_calls(&f.names), 1);
+    CHECK(strstr(f.seen, "\r\nHost: a.fleet:") != NULL);
+    CHECK_LE(test_count_entries("/proc/self/task"), threads + 1); /* the lookup's */
+    CHECK_EQ(ask_at(&f, "a%2eflee%74", f.port)->status, 200);     /* as the url means it */
+    CHECK_STR(f.names.host, "a.fleet");
+    tear_down(&f);
+}
+
+TEST(a_literal_in_a_url_needs_no_resolver_and_no_thread)
+{
+    struct fixture f;
+    int threads;
+
+    set_up(&f);
+    serve6(&f);
+    threads = test_count_entries("/proc/self/task");
+    CHECK_EQ(ask_at(&f, "127.0.0.1", f.port)->status, 200);
+    CHECK_EQ(ask_at(&f, "[::1]", f.port6)->status, 200);
+    CHECK(strstr(f.seen, "\r\nHost: [::1]:") != NULL);
+    CHECK_EQ(names_calls(&f.names), 0);
+    CHECK_EQ(test_count_entries("/proc/self/task"), threads);
+    tear_down(&f);
+}
+
+struct decided {
+    struct mr_lookup *lookup;
+    unsigned asked;
+    int family;
+    enum mr_lookup_op op;
+    char host[64];
+};
+
+static void decide(void *user, mr_lookup_ticket ticket, const char *host, size_t n, int family,
+                   enum mr_lookup_op op)
+{
+    struct decided *d = user;
+    struct mr_lookup_answer a = {.addr = loopback(0)};
+
+    d->asked++;
+    d->family = family;
+    d->op = op;
+    copy(d->host, sizeof d->host, host, n);
+    CHECK_EQ(mr_lookup_answer(d->lookup, ticket, &a), 0);
+}
+
+TEST(a_custom_lookup_decides_where_a_request_goes_also_for_a_literal)
+{
+    struct fixture f;
+    struct decided d = {.asked = 0};
+    struct mr_lookup_custom custom = {.user = &d, .ask = decide};
+    struct host_http_request req;
+
+    set_up(&f);
+    d.lookup = f.lookup;
+    mr_lookup_set_custom(f.lookup, &custom);
+    CHECK_EQ(ask_at(&f, "192.0.2.1", f.port)->status, 200);
+    CHECK(strstr(f.seen, "\r\nHost: 192.0.2.1:") != NULL);
+    CHECK_EQ(ask_at(&f, "[fe80::1%25lo]", f.port)->status, 200);
+    CHECK_STR(d.host, "fe80::1%lo");
+    CHECK_EQ(d.asked, 2);
+    CHECK_EQ(d.family, 0);
+    CHECK_EQ(d.op, MR_LOOKUP_HTTP);
+    req = request(&f, "/plain");
+    req.lookup = MR_LOOKUP_BUILT_IN; /* asked by it */
+    CHECK_EQ(ask(&f, &req)->status, 200);
+    CHECK_EQ(d.asked, 2);
+    CHECK_EQ(names_calls(&f.names), 0);
+    tear_down(&f);
+}
+
+TEST(where_nobody_listens_at_one_family_the_other_is_tried)
+{
+    struct fixture f;
+
+    set_up(&f);
+    serve6(&f);
+    names_answer(&f.names, "::1", "127.0.0.1");
+    CHECK_EQ(ask_at(&f, "a.fleet", f.port)->status, 200);
+    CHECK_EQ(names_calls(&f.names), 2);
+    names_answer(&f.names, "127.0.0.1", "::1");
+    CHECK_EQ(ask_at(&f, "a.fleet", f.port6)->status, 200);
+    names_answer(&f.names, "127.0.0.1", NULL); /* there is no other */
+    CHECK_STR(ask_at(&f, "a.fleet", f.port6)->code, "refused");
+    CHECK(strstr(f.results[0].message, "127.0.0.1") != NULL);
+    CHECK_EQ(names_calls(&f.names), 6);
+    CHECK_STR(ask_at(&f, "127.0.0.1", f.port6)->code, "refused"); /* it is what was asked for */
+    CHECK_EQ(names_calls(&f.names), 6);
+    tear_down(&f);
+}
+
+TEST(a_lookup_counts_to_the_timeout_of_its_request)
+{
+    struct fixture f;
+    struct host_http_request req;
+
+    set_up(&f);
+    names_hang(&f.names);
+    req = request(&f, "/");
+    req.url = text("http://a.fleet/");
+    req.timeout_ns = 50000000;
+    CHECK_STR(ask(&f, &req)->code, "timeout");
+    CHECK_EQ(f.results[0].rc, -ETIMEDOUT);
+    CHECK_STR(f.results[0].message, "a.fleet: no address within the timeout");
+    req.timeout_ns = 60000000000u;
+    mr__fetch_cancel(f.fetch, start(&f, &req, &f.results[1]));
+    CHECK_EQ(f.results[1].calls, 0);
+    tear_down(&f);
+}
+
+TEST(what_the_lookup_cannot_say_is_an_error_of_the_name)
+{
+    struct fixture f;
+
+    set_up(&f);
+    names_fail(&f.names, EAI_AGAIN);
+    CHECK_STR(ask_at(&f, "a.fleet", f.port)->code, "resolve");
+    CHECK_EQ(f.results[0].rc, -EIO);
+    tear_down(&f);
 }
 
 /* ---- TLS --------------------------------------------------------------------------------- */
@@ -723,9 +895,11 @@ TEST(an_unknown_authority_is_refused_and_a_known_one_accepted)
     REQUIRE_EQ(write(fd, tls_roots, strlen(tls_roots)), (ssize_t)strlen(tls_roots));
     close(fd);
     set_up(&f);
+    names_answer(&f.names, "127.0.0.1", NULL);
     CHECK_STR(ask_tls(&f, "localhost", port)->code, "tls");
     tear_down(&f);
     set_up_with(&f, path);
+    names_answer(&f.names, "127.0.0.1", NULL);
     CHECK_EQ(ask_tls(&f, "localhost", port)->status, 200);
     CHECK_STR(f.results[0].body, "over tls");
     CHECK_STR(ask_tls(&f, "127.0.0.1", port)->code, "tls"); /* a name that is not the server's */
@@ -742,9 +916,13 @@ TEST(memory_that_runs_out_leaves_nothing)
     for (long n = 0; !is_through; n++) {
         struct fixture f = {.port = 0};
         struct fetch_options opts = {.loop = &f.loop};
+        struct mr_lookup_options lookup = {.loop = &f.loop};
         struct host_http_request req;
 
+        names_init(&f.names);
         REQUIRE_EQ(uv_loop_init(&f.loop), 0);
+        REQUIRE_EQ(mr_lookup_create(&f.lookup, &lookup), 0);
+        opts.lookup = f.lookup;
         serve(&f);
         req = request(&f, "/plain");
         mr__alloc_fail_after(n);
@@ -777,5 +955,11 @@ TEST_MAIN(TEST_CASE(a_response_has_status_headers_and_any_bytes),
           TEST_CASE(a_cancelled_request_says_nothing_whenever_it_is_cancelled),
           TEST_CASE(a_result_may_start_the_next_request),
           TEST_CASE(it_ends_with_requests_under_way_in_every_state),
+          TEST_CASE(a_name_is_looked_up_once_and_by_nobody_but_the_lookup),
+          TEST_CASE(a_literal_in_a_url_needs_no_resolver_and_no_thread),
+          TEST_CASE(a_custom_lookup_decides_where_a_request_goes_also_for_a_literal),
+          TEST_CASE(where_nobody_listens_at_one_family_the_other_is_tried),
+          TEST_CASE(a_lookup_counts_to_the_timeout_of_its_request),
+          TEST_CASE(what_the_lookup_cannot_say_is_an_error_of_the_name),
           TEST_CASE(an_unknown_authority_is_refused_and_a_known_one_accepted),
           TEST_CASE(memory_that_runs_out_leaves_nothing))
