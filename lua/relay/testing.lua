@@ -454,7 +454,8 @@ local function find_host(bench, host, family)
     if found == nil and not why and core.address(host, true) then return { host } end
     return nil, why and tostring(why) or ("%s: t.hosts has no such host"):format(host)
   end
-  if type(check_type("t.hosts[" .. host .. "]", found, "string", "table")) == "string" then return { found } end
+  check_type("t.hosts[" .. host .. "]", found, "string", "table")
+  if type(found) == "string" then return { found } end
   for key in pairs(found) do
     if type(key) ~= "number" then check_choice("t.hosts[" .. host .. "]", key, { "delay" }) end
   end
@@ -707,8 +708,8 @@ end
 
 local OPS = { "resolve", "bind", "connect", "send", "target", "listen", "http" }
 
---- The address of a host, as something of the relay would ask for it: through the hooks `lookup`, then a literal
---- is itself, then t.hosts. family nil: either.
+--- The address of a host, as something of the relay would ask for it: through the hooks `lookup`, then a
+--- literal is itself, then t.hosts. family nil: either.
 ---@param host string
 ---@param family? 4|6
 ---@param op? "resolve"|"bind"|"connect"|"send"|"target"|"listen"|"http" # "resolve"

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/suggest.h"
 #include "engine/moonrelay.h"
+#include "module/program.h"
 #include "module/userdata.h"
 #include "module/view.h"
 
@@ -86,6 +87,7 @@ int luaopen_moonrelay_core(lua_State *L)
 
     mr__userdata_open(L);
     lua_newtable(L);
+    mr__program_open(L);
     for (const luaL_Reg *f = functions; f->name; f++) {
         lua_pushcfunction(L, f->func);
         lua_setfield(L, -2, f->name);
