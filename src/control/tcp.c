@@ -549,7 +549,7 @@ static void add_connection(struct tcp *t, int fd, const struct mr_addr *peer,
     id = t->handler.accepted(t->handler.user, peer, local);
     t->accepting = NULL;
     if (id == 0 && !c->is_closing) {
-        begin_closing(c);
+        release(c); /* nobody waits for its FIN: it is one of too many */
     } else if (c->id == 0 && !c->is_closing) {
         add_id(c, id);
     }

@@ -167,10 +167,51 @@ void mr__command_succeed(struct service *s, struct connection *c)
     finish(s, c);
 }
 
+/* Too many wrong ids came from its address: somebody guesses, or many people mistype. */
+static bool is_to_be_late(struct service *s, const struct connection *c)
+{
+    uint32_t per_minute = mr__settings_values(s->settings)->failed_oids_per_minute;
+    const struct pace pace = {60000000000 / per_minute, per_minute};
+
+    return !c->request.is_late && !mr__source_is_exempt(s, &c->peer) &&
+           !mr__budget_take(s, s->wrong_oids, &c->peer, pace);
+}
+
+/* The answer is the same, and nothing but the answer is left of the command. One of a connection,
+ * whose next command waits for it. */
+static void answer_later(struct service *s, struct connection *c)
+{
+    struct request *r = &c->request;
+
+    s->figures.caps[MR_CAP_FAILED_OIDS]++;
+    mr__ask_cancel(s, &r->pending);
+    mr__join_abandon(s, c);
+    r->is_late = true;
+    r->late_until_ns = s->now_ns + (uint64_t)MR_LATE_ANSWER_MS * 1000000;
+    mr__list_push_back(&s->late, &r->late);
+}
+
+void mr__commands_answer_late(struct service *s)
+{
+    while (!mr__list_is_empty(&s->late)) {
+        struct request *r = MR_CONTAINER(s->late.next, struct request, late);
+        if (s->now_ns < r->late_until_ns) {
+            return;
+        }
+        mr__list_remove(&r->late);
+        mr__command_fail(s, mr__request_connection(r), MR_CODE_UNKNOWN_OID, "");
+    }
+}
+
 void mr__command_fail(struct service *s, struct connection *c, enum code code, const char *reason)
 {
     const struct request *r = &c->request;
     const char *name = mr__code_name(code), *colon = reason[0] ? ":" : "";
+
+    if (code == MR_CODE_UNKNOWN_OID && is_to_be_late(s, c)) {
+        answer_later(s, c);
+        return;
+    }
 
     s->figures.errors[r->command][code]++;
     if (mr__settings_values(s->settings)->errors) {
@@ -282,6 +323,7 @@ void mr__command_run(struct service *s, struct connection *c, const char *line, 
     mr__list_init(&r->in_force);
     mr__list_init(&r->task.link);
     mr__list_init(&r->waiter.link);
+    mr__list_init(&r->late);
     if (!parse_command(r, line, word_n)) {
         r->command = MR_COMMAND_OTHER;
         finish(s, c);

@@ -62,6 +62,7 @@ static void detach(struct service *s, struct connection *c, enum session_end why
     c->is_closing = true;
     mr__command_abandon(s, c);
     mr__list_remove(&c->task.link);
+    mr__list_remove(&c->slowed);
     while (!mr__list_is_empty(&c->sessions)) {
         mr__session_end(s, MR_CONTAINER(c->sessions.next, struct session, at_connection), why);
     }
@@ -69,6 +70,9 @@ static void detach(struct service *s, struct connection *c, enum session_end why
     mr__list_remove(&c->link);
     mr__list_push_back(&s->dead_connections, &c->link);
     s->n_connections--;
+    c->source->connections--;
+    mr__source_put(s, c->source);
+    c->source = NULL;
 }
 
 void mr__connection_close(struct service *s, struct connection *c)
@@ -202,12 +206,41 @@ static void set_paused(struct service *s, struct connection *c, bool is_paused)
     }
 }
 
+static struct pace pace_of(const struct service *s)
+{
+    const struct settings_values *v = mr__settings_values(s->settings);
+
+    return (struct pace){1000000000 / v->commands_per_second, v->commands_burst};
+}
+
+/* What it sends waits in the kernel's buffers, then at the client: nothing is lost. */
+static void slow_down(struct service *s, struct connection *c)
+{
+    s->figures.caps[MR_CAP_COMMANDS]++;
+    c->slowed_until_ns = s->now_ns + (uint64_t)MR_SLOWED_MS * 1000000;
+    mr__list_remove(&c->slowed);
+    mr__list_push_back(&s->slowed, &c->slowed);
+}
+
+void mr__connections_go_on(struct service *s)
+{
+    while (!mr__list_is_empty(&s->slowed)) {
+        struct connection *c = MR_CONTAINER(s->slowed.next, struct connection, slowed);
+        if (s->now_ns < c->slowed_until_ns) {
+            return;
+        }
+        mr__list_remove(&c->slowed);
+        mr__task_ready(s, &c->task);
+    }
+}
+
 /* A policy was asked: then others have a go as well, or who sends many such commands at once would
  * have the loop for himself for as long as the policy likes to think. */
 static void run_lines(struct service *s, struct connection *c)
 {
     struct line line;
-    bool is_first_of_more = false;
+    bool is_first_of_more = false, is_too_fast = false;
+    const struct pace pace = pace_of(s);
     unsigned asked = s->asked;
 
     c->is_waiting = false;
@@ -216,10 +249,15 @@ static void run_lines(struct service *s, struct connection *c)
             is_first_of_more = c->in_at < c->in_n;
             break;
         }
+        if (c->in_at < c->in_n && !mr__pace_fits(c->commands_full_ns, pace, s->now_ns)) {
+            is_too_fast = true;
+            break;
+        }
         enum line_result result = take_line(c, &line);
         if (result == LINE_NONE) {
             break;
         }
+        c->commands_full_ns = mr__pace_after(c->commands_full_ns, pace, s->now_ns);
         if (result == LINE_TOO_LONG) {
             mr__command_complain(s, c, MR_COMMAND_LINE, MR_CODE_TOO_LONG);
         } else {
@@ -232,12 +270,14 @@ static void run_lines(struct service *s, struct connection *c)
     c->is_waiting = c->request.is_active;
     if (is_first_of_more) {
         mr__task_later(s, &c->task);
+    } else if (is_too_fast) {
+        slow_down(s, c);
     } else if (!c->is_waiting && c->is_eof) {
         mr__connection_close(s, c);
         return;
     }
     compact(c);
-    set_paused(s, c, c->is_waiting || is_first_of_more);
+    set_paused(s, c, c->is_waiting || is_first_of_more || is_too_fast);
 }
 
 void mr__connection_resume(struct service *s, struct connection *c)
@@ -287,40 +327,76 @@ static void refuse_soon(struct service *s, struct connection *c, enum code code)
 
 /* ---- entry points -------------------------------------------------------------------------- */
 
+/* NULL: out of memory, or it is one of too many to be told so. */
+static struct connection *create(struct service *s, const struct mr_addr *peer,
+                                 const struct mr_addr *local)
+{
+    struct mr_addr from = *peer, to = *local;
+
+    mr_addr_canonicalize(&from);
+    mr_addr_canonicalize(&to);
+    struct source *source = mr__source_get(s, &from);
+    if (!source) {
+        return NULL;
+    }
+    bool is_full = mr__source_is_full(s, source);
+    s->figures.caps[MR_CAP_CONNECTIONS] += is_full;
+    struct connection *c =
+        is_full && !mr__source_may_answer(s, source) ? NULL : mr__alloc(1, sizeof *c);
+    if (!c) {
+        mr__source_put(s, source);
+        return NULL;
+    }
+    c->id = ++s->last_connection;
+    c->peer = from;
+    c->local = to;
+    c->source = source;
+    source->connections++;
+    mr__list_init(&c->sessions);
+    mr__list_init(&c->task.link);
+    mr__list_init(&c->slowed);
+    c->task.run = run_task;
+    mr__table_add(&s->connections, &c->node, c->id);
+    mr__list_push_back(&s->all_connections, &c->link);
+    s->n_connections++;
+    if (is_full) {
+        refuse_soon(s, c, MR_CODE_TOO_MANY);
+    }
+    return c;
+}
+
+static conn_id accept_connection(struct service *s, const struct mr_addr *peer,
+                                 const struct mr_addr *local)
+{
+    char buf[MR_ADDR_TEXT_MAX];
+    struct connection *c = create(s, peer, local);
+
+    if (!c) {
+        return 0;
+    }
+    warn_of_private_address(s, c);
+    if (s->n_connections > mr__settings_values(s->settings)->max_connections) {
+        s->figures.caps[MR_CAP_CONNECTIONS] += !c->is_refused;
+        refuse_soon(s, c, MR_CODE_TOO_MANY);
+    } else if (!c->is_refused && mr__blocks_have_net(s, &c->peer)) {
+        refuse_soon(s, c, MR_CODE_BLOCKED);
+    }
+    MR_JOURNAL(s, MR_JOURNAL_CONNECTION, MR_LOG_DEBUG, "tcp", "connected", LOG_UINT("conn", c->id),
+               LOG_STR("peer", mr__journal_address(s, buf, &c->peer)));
+    return c->id;
+}
+
 conn_id mr__service_accept(struct service *s, const struct mr_addr *peer,
                            const struct mr_addr *local, uint64_t now_ns)
 {
     size_t max = mr__settings_values(s->settings)->max_connections;
-    char buf[MR_ADDR_TEXT_MAX];
 
     /* Above twice the cap there is not even an answer. */
     if (s->is_stopping || s->n_connections >= 2 * max) {
         return 0;
     }
-    struct connection *c = mr__alloc(1, sizeof *c);
-    if (!c) {
-        return 0;
-    }
     mr__turn_begin(s, now_ns);
-    conn_id id = ++s->last_connection;
-    c->id = id;
-    c->peer = *peer;
-    c->local = *local;
-    mr_addr_canonicalize(&c->peer);
-    mr_addr_canonicalize(&c->local);
-    mr__list_init(&c->sessions);
-    mr__list_init(&c->task.link);
-    c->task.run = run_task;
-    mr__table_add(&s->connections, &c->node, id);
-    mr__list_push_back(&s->all_connections, &c->link);
-    warn_of_private_address(s, c);
-    if (s->n_connections++ >= max) {
-        refuse_soon(s, c, MR_CODE_TOO_MANY);
-    } else if (mr__blocks_have_net(s, &c->peer)) {
-        refuse_soon(s, c, MR_CODE_BLOCKED);
-    }
-    MR_JOURNAL(s, MR_JOURNAL_CONNECTION, MR_LOG_DEBUG, "tcp", "connected", LOG_UINT("conn", id),
-               LOG_STR("peer", mr__journal_address(s, buf, &c->peer)));
+    conn_id id = accept_connection(s, peer, local);
     mr__turn_end(s);
     return id;
 }

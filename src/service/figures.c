@@ -179,12 +179,17 @@ static void write_verdicts(const struct mr_stats *st, struct metrics *m)
     mr__metrics_uint(m, &out_label, 1, st->sent_bytes);
 }
 
-static void write_limits(const struct mr_stats *st, struct metrics *m)
+static void write_limits(const struct service *s, const struct mr_stats *st, struct metrics *m)
 {
     static const char *const names[MR_LIMIT_KINDS] = {
         [MR_LIMIT_BANDWIDTH] = "bandwidth", [MR_LIMIT_GLOBAL] = "global",
         [MR_LIMIT_DURATION] = "duration",   [MR_LIMIT_DURATION_SOON] = "duration-soon",
         [MR_LIMIT_TRAFFIC] = "traffic",
+    };
+    static const char *const caps[MR_CAP_COUNT] = {
+#define X(constant, name) [MR_CAP_##constant] = name,
+        MR_CAPS(X)
+#undef X
     };
 
     mr__metrics_family(m, "moonrelay_limit_hits_total", MR_METRIC_COUNTER,
@@ -192,6 +197,10 @@ static void write_limits(const struct mr_stats *st, struct metrics *m)
     for (unsigned k = 0; k < MR_LIMIT_KINDS; k++) {
         struct metric_label l = label("kind", names[k]);
         mr__metrics_uint(m, &l, 1, st->limit_hits[k]);
+    }
+    for (unsigned k = 0; k < MR_CAP_COUNT; k++) {
+        struct metric_label l = label("kind", caps[k]);
+        mr__metrics_uint(m, &l, 1, s->figures.caps[k]);
     }
     one(m, "moonrelay_events_lost_total", MR_METRIC_COUNTER,
         "Events of the data plane that found no room.", st->events_lost);
@@ -262,7 +271,7 @@ char *mr__service_metrics(struct service *s, size_t *n, uint64_t now_ns)
     if (mr_get_stats(s->mr, &st, sizeof st) == 0) {
         write_histograms(&st, m);
         write_verdicts(&st, m);
-        write_limits(&st, m);
+        write_limits(s, &st, m);
     }
     for (size_t i = 0; i < s->n_sources_of_metrics; i++) {
         s->sources_of_metrics[i].source(s->sources_of_metrics[i].user, m);

@@ -72,6 +72,7 @@ void mr__join_abandon(struct service *s, struct connection *c)
     mr__list_remove(&r->at_host);
     mr__list_remove(&r->in_force);
     mr__list_remove(&r->task.link);
+    mr__list_remove(&r->late);
 }
 
 static void refuse(struct service *s, struct connection *c, const struct join_side *side,

@@ -25,6 +25,16 @@ bool mr__registrar_is_served(const struct service *s, const struct mr_addr *from
            !(mr_addr_classify(from) & nobody) && !mr_is_own_address(s->mr, from);
 }
 
+/* Has its source answers to unknown ids left? The burst is a second's worth. */
+static bool may_ask(struct service *s, const struct mr_addr *from)
+{
+    uint32_t per_s = mr__settings_values(s->settings)->registrar_errors_per_second;
+    const struct pace pace = {per_s ? 1000000000 / per_s : 0, per_s};
+
+    return mr__source_is_exempt(s, from) ||
+           (per_s > 0 && mr__budget_take(s, s->budgets, from, pace));
+}
+
 static enum registrar_result answer_unknown(struct service *s, const struct mr_addr *from,
                                             const struct mr_addr *local, size_t n)
 {
@@ -32,7 +42,7 @@ static enum registrar_result answer_unknown(struct service *s, const struct mr_a
     if (n != mr__settings_values(s->settings)->pid_length || n < MR_PID_LENGTH_ANSWERED_MIN) {
         return MR_REGISTRAR_SILENT;
     }
-    if (!mr__nets_contain(&s->caps_exempt, from) && !mr__budget_take(s, from)) {
+    if (!may_ask(s, from)) {
         return MR_REGISTRAR_LIMITED;
     }
     reply(s, from, local, "Unknown host pid!");

@@ -160,6 +160,8 @@ static void init_lists(struct service *s)
     mr__list_init(&s->later);
     mr__list_init(&s->waiting);
     mr__list_init(&s->moving);
+    mr__list_init(&s->slowed);
+    mr__list_init(&s->late);
     mr__knocks_init(s);
     mr__lookups_init(s);
     mr__notices_init(s);
@@ -188,7 +190,8 @@ static int init_tables(struct service *s)
             return rc;
         }
     }
-    return mr__budget_init(s);
+    int rc = mr__budget_init(&s->budgets);
+    return rc < 0 ? rc : mr__budget_init(&s->wrong_oids);
 }
 
 /* Texts of settings that are kept parsed; they were checked when they were read. */
@@ -285,6 +288,7 @@ void mr__service_destroy(struct service *s)
     mr__stores_destroy(s->stores);
     mr__nets_deinit(&s->caps_exempt);
     mr__free(s->budgets);
+    mr__free(s->wrong_oids);
     mr__free(s->sources_of_metrics);
     explicit_bzero(s->entropy, sizeof s->entropy);
     mr__free(s);
@@ -417,12 +421,29 @@ void mr__service_tick(struct service *s, uint64_t now_ns)
     mr__pool_release_due(s);
     mr__known_expire(s);
     mr__stores_tick(s->stores, s->now_ns);
+    mr__connections_go_on(s);
+    mr__commands_answer_late(s);
     s->is_decider_first = !s->is_decider_first;
     if (!s->is_decider_first) {
         run_tasks(s);
     }
     run_decider(s);
     mr__turn_end(s);
+}
+
+/* Both lists are in order: everybody waits for equally long. */
+static uint64_t resting_until_ns(const struct service *s)
+{
+    uint64_t due = UINT64_MAX;
+
+    if (!mr__list_is_empty(&s->slowed)) {
+        due = MR_CONTAINER(s->slowed.next, struct connection, slowed)->slowed_until_ns;
+    }
+    if (!mr__list_is_empty(&s->late)) {
+        uint64_t late = MR_CONTAINER(s->late.next, struct request, late)->late_until_ns;
+        due = late < due ? late : due;
+    }
+    return due;
 }
 
 uint64_t mr__service_deadline(const struct service *s)
@@ -440,7 +461,8 @@ uint64_t mr__service_deadline(const struct service *s)
     uint64_t stores = mr__stores_deadline(s->stores), blocks = mr__blocks_deadline(s);
     due = stores < due ? stores : due;
     due = blocks < due ? blocks : due;
-    return due;
+    uint64_t resting = resting_until_ns(s);
+    return resting < due ? resting : due;
 }
 
 const char *mr__service_not_ready(struct service *s, uint64_t now_ns)

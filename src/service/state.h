@@ -25,6 +25,7 @@
 #include "service/hash.h"
 #include "service/list.h"
 #include "service/nets.h"
+#include "service/pace.h"
 #include "service/service.h"
 #include "service/table.h"
 
@@ -49,6 +50,8 @@ enum {
     MR_UNWELCOME_SECONDS = 600,      /* an address whose player was kicked */
     MR_BLOCKED_QUIET_SECONDS = 10,   /* at most, for the flow of a blocked socket */
     MR_UNWELCOME_MAX = 8192,         /* at once: 1 MB */
+    MR_SLOWED_MS = 100,              /* a client that commands too fast is left alone so long */
+    MR_LATE_ANSWER_MS = 2000,        /* of one who has guessed too many ids */
     MR_PID_LENGTH_ANSWERED_MIN = 17, /* as long as the answer: so it amplifies nothing */
 };
 
@@ -255,6 +258,9 @@ struct request {
     struct waiter waiter;
     struct list in_force; /* in service.waiting */
     uint64_t seq;
+    struct list late; /* in service.late: its answer waits, since too many ids were wrong */
+    uint64_t late_until_ns;
+    bool is_late;
 };
 
 struct connection {
@@ -271,7 +277,11 @@ struct connection {
     bool is_refused;  /* gets one line and is closed */
     enum code refused_as;
     bool is_waiting; /* lines rest until the request is answered */
-    char *in;        /* bytes not handled yet */
+    struct source *source;
+    uint64_t commands_full_ns; /* its pace */
+    struct list slowed;        /* in service.slowed: lines rest until then */
+    uint64_t slowed_until_ns;
+    char *in; /* bytes not handled yet */
     size_t in_n, in_cap, in_at;
     size_t scanned;                         /* of those, how many have no end of line among them */
     uint64_t limit_told_ns[MR_LIMIT_KINDS]; /* 0: never */
@@ -359,11 +369,12 @@ struct front {
     uint32_t flows_in;
 };
 
-/* Dynamic relays by the address that they serve. */
+/* What one customer has here: an address in IPv4, a /64 in IPv6. */
 struct source {
     struct table_node node;
     struct mr_addr net;
-    uint32_t count;
+    uint32_t connections, dynamics;
+    uint64_t answers_full_ns; /* the pace of answers to connections over the cap */
 };
 
 struct opening;
@@ -413,8 +424,8 @@ struct unwelcome {
 
 enum { MR_BUDGET_WAYS = 4, MR_BUDGET_SETS = 2048 };
 
-/* Answers to unknown ids, by source: a table of fixed size, so that a million forged
- * sources cost nothing; one that is pushed out begins with a full budget again. */
+/* What is left to a source of answers to unknown ids, or of wrong oids: a table of fixed size, so
+ * that a million sources cost nothing; one that is pushed out begins with a full budget again. */
 struct budget_entry {
     struct mr_addr net;
     uint64_t full_at_ns; /* the moment it is full again (GCRA); 0: the entry is free */
@@ -490,6 +501,20 @@ enum registrar_result {
         MR_REGISTRAR_COUNT
 };
 
+/* Caps that held something back, as limits of relays do: X(constant, name) */
+#define MR_CAPS(X)                \
+    X(CONNECTIONS, "connections") \
+    X(COMMANDS, "commands")       \
+    X(FAILED_OIDS, "failed-oids") \
+    X(DYNAMIC, "dynamic")
+
+enum cap {
+#define X(constant, name) MR_CAP_##constant,
+    MR_CAPS(X)
+#undef X
+        MR_CAP_COUNT
+};
+
 enum { MR_COMMAND_BUCKETS = 12 };
 extern const double mr__command_bounds[MR_COMMAND_BUCKETS];
 
@@ -500,6 +525,7 @@ struct figures {
     } durations[MR_COMMAND_OTHER + 1];
     uint64_t errors[MR_COMMAND_COUNT][MR_CODE_COUNT];
     uint64_t registrar[MR_REGISTRAR_COUNT];
+    uint64_t caps[MR_CAP_COUNT];
     uint64_t expired;
     uint64_t notices_lost;
 };
@@ -540,6 +566,7 @@ struct service {
     struct list ready, later;    /* tasks of this turn, of the next one */
     struct list waiting;         /* requests in the order of their numbers */
     struct list moving;          /* sessions, likewise */
+    struct list slowed, late;    /* connections and requests that rest, by when that is over */
     struct list knocks, unasked; /* knocks */
     size_t n_knocks;
     struct task knock_task; /* asks about one of `unasked`, then lets others have a go */
@@ -559,7 +586,7 @@ struct service {
     struct list gone;
     size_t n_gone;
     struct list unwelcomes;
-    struct budget_entry *budgets;
+    struct budget_entry *budgets, *wrong_oids;
     struct stores *stores;
 
     struct pool pool;
@@ -622,6 +649,8 @@ mr__connection_say(struct service *s, struct connection *c, const char *format, 
 /* The command is answered: the next one's turn. */
 void mr__connection_resume(struct service *s, struct connection *c);
 void mr__connection_close(struct service *s, struct connection *c);
+/* Those that were slowed down for long enough go on. */
+void mr__connections_go_on(struct service *s);
 /* Frees those that were closed in this turn. */
 void mr__connections_bury(struct service *s);
 void mr__connections_destroy(struct service *s);
@@ -637,6 +666,8 @@ void mr__command_complain(struct service *s, struct connection *c, enum command 
 /* Counted as the code, told as the word. */
 void mr__command_complain_as(struct service *s, struct connection *c, enum command about,
                              enum code code, const char *word);
+/* Gives the answers that were late for long enough. */
+void mr__commands_answer_late(struct service *s);
 /* Its player is gone: forgets it without an answer. */
 void mr__command_abandon(struct service *s, struct connection *c);
 struct hook_map mr__request_meta(const struct request *r);
@@ -822,8 +853,7 @@ void mr__knocks_destroy(struct service *s);
 
 /* true: a dynamic relay for that sender at that seat would break a cap. target NULL: a flow to a
  * target. */
-bool mr__dynamic_is_over(const struct service *s, const struct mr_addr *from,
-                         const struct seat *target);
+bool mr__dynamic_is_over(struct service *s, const struct mr_addr *from, const struct seat *target);
 /* -ENOMEM */
 int mr__dynamic_count(struct service *s, struct seat *seat, const struct mr_addr *from,
                       struct seat *target);
@@ -869,8 +899,25 @@ uint64_t mr__blocks_deadline(const struct service *s);
 void mr__mirror_run(struct service *s);
 uint64_t mr__mirror_deadline(const struct service *s);
 
-int mr__budget_init(struct service *s);
-bool mr__budget_take(struct service *s, const struct mr_addr *from);
+int mr__budget_init(struct budget_entry **table);
+/* One of what the pace leaves to the source; false: there is nothing left. */
+bool mr__budget_take(struct service *s, struct budget_entry *table, const struct mr_addr *from,
+                     struct pace pace);
+
+/* ---- caps per address (source.c) ----------------------------------------------------------- */
+
+/* Whom a cap per address counts `from` for. */
+struct mr_addr mr__source_net(const struct mr_addr *from);
+/* No such cap applies to it. */
+bool mr__source_is_exempt(const struct service *s, const struct mr_addr *from);
+struct source *mr__source_find(const struct service *s, const struct mr_addr *from);
+/* The caller counts what it has; mr__source_put() when that may be nothing. NULL: out of memory. */
+struct source *mr__source_get(struct service *s, const struct mr_addr *from);
+void mr__source_put(struct service *s, struct source *source);
+/* It has as many connections as it may have. */
+bool mr__source_is_full(const struct service *s, const struct source *source);
+/* One more of its connections may be told why it is refused. */
+bool mr__source_may_answer(struct service *s, struct source *source);
 
 /* Answers the moves that are in force. */
 void mr__registrar_in_force(struct service *s, uint64_t seq);

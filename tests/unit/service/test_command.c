@@ -125,7 +125,7 @@ TEST(a_line_without_end_is_refused_once_and_costs_no_memory)
 TEST(thousands_of_commands_in_one_write_are_answered_in_order_and_others_have_their_turn)
 {
     enum { N = 100000 };
-    struct world *w = world_open(NULL);
+    struct world *w = world_open((const char *[]){"commands_burst=1000000", NULL});
     size_t flood = world_connect(w, "10.0.0.1:5000"), other = world_connect(w, "10.0.0.2:5000");
     char *text = malloc((size_t)N * 16);
     size_t n = 0;
