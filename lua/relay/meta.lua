@@ -329,6 +329,19 @@ function relay.kick(session, reason) end
 ---@return "not-found"? code
 function relay.close(id, reason) end
 
+---@class relay.Opening: relay.Spec # without hold
+---@field peer string|relay.Address # "203.0.113.5:4000"
+---@field port? integer # with a target: the open port that the peer sends to
+---@field pair? string|relay.Relay # without: a relay that it becomes a pair with
+
+--- A relay that shall be there: with a target a flow of the peer through an open port, else a relay for its address.
+--- `create` is asked (reason `script`). One that is there already is taken as it is. Waits.
+---@param spec relay.Opening
+---@return relay.Relay? relay
+---@return string? message
+---@return string? code # rejected full no-ports blocked busy not-found own-address address-class low-port family ...
+function relay.open(spec) end
+
 --- Sends `notice WORD` to a player.
 ---@param session string|relay.Session
 ---@param word string # 1 to 128 of visible ASCII, no spaces

@@ -204,13 +204,20 @@ static bool keep_event(struct chain *c)
     return c->copy != NULL;
 }
 
-static const struct run_class decision_class, lookup_class;
+static const struct run_class decision_class, create_class, lookup_class;
+
+static const struct run_class *class_of(enum hook hook)
+{
+    return hook == MR_HOOK_LOOKUP   ? &lookup_class
+           : hook == MR_HOOK_CREATE ? &create_class
+                                    : &decision_class;
+}
 
 /* Asks policies from the i-th on. true: the chain has its answer (or was cancelled); false: it
  * rests. */
 static bool go_on(struct chain *c)
 {
-    bool is_lookup = c->ev->hook == MR_HOOK_LOOKUP;
+    const struct run_class *class = class_of(c->ev->hook);
 
     for (; c->i < c->g->n; c->i++) {
         struct policy *policy = &c->g->policies[c->i];
@@ -227,7 +234,7 @@ static bool go_on(struct chain *c)
             }
             continue;
         }
-        rc = mr__run_start(&c->run, is_lookup ? &lookup_class : &decision_class, policy, &failure);
+        rc = mr__run_start(&c->run, class, policy, &failure);
         if (rc == RUN_WAITS) {
             if (keep_event(c)) {
                 return false;
@@ -283,6 +290,15 @@ static void on_ended(struct run *r, int rc, const struct script_failure *failure
 
 static const struct run_class decision_class = {
     .kind = RUN_DECISION,
+    .push_function = push_function,
+    .push_arguments = push_arguments,
+    .take = take,
+    .ended = on_ended,
+};
+
+static const struct run_class create_class = {
+    .kind = RUN_DECISION,
+    .is_create = true,
     .push_function = push_function,
     .push_arguments = push_arguments,
     .take = take,

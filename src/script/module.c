@@ -20,7 +20,10 @@
 
 /* What later versions have. */
 static const char *const later[] = {
-    "open", "resolve", "udp", "drain", NULL,
+    "resolve",
+    "udp",
+    "drain",
+    NULL,
 };
 
 struct policy *mr__module_policy(lua_State *L)
@@ -236,6 +239,7 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__module_open_crypto(L, policy);
     mr__module_open_nets(L, policy);
     mr__module_open_players(L, policy);
+    mr__module_open_open(L, policy);
     mr__module_open_blocks(L, policy);
     mr__module_open_keep(L, policy);
     mr__module_open_outside(L, policy);

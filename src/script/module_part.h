@@ -25,6 +25,7 @@ void mr__module_open_text(lua_State *L, struct policy *p);
 void mr__module_open_crypto(lua_State *L, struct policy *p);
 void mr__module_open_nets(lua_State *L, struct policy *p);
 void mr__module_open_players(lua_State *L, struct policy *p);
+void mr__module_open_open(lua_State *L, struct policy *p);
 void mr__module_open_blocks(lua_State *L, struct policy *p);
 void mr__module_open_keep(lua_State *L, struct policy *p);
 void mr__module_open_outside(lua_State *L, struct policy *p);

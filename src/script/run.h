@@ -42,6 +42,7 @@ enum run_kind {
  * the state and may raise. */
 struct run_class {
     enum run_kind kind;
+    bool is_create; /* it decides about a relay that is being made, and cannot wait for one */
     bool is_lookup; /* it answers lookups: what it asks itself is not for it to answer */
     void (*push_function)(lua_State *L, struct run *r);
     /* Returns how many; NULL: none. */

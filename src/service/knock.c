@@ -14,8 +14,6 @@
 #include <errno.h>
 #include <string.h>
 
-static void make(struct service *s, struct knock *k);
-
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 static void discard_flow(struct service *s, mr_flow_id flow, enum mr_verdict as)
@@ -54,13 +52,27 @@ static void tell_dropped(struct service *s, mr_flow_id flow, enum mr_verdict as)
 
 static void tell_refused(struct service *s, const struct knock *k, const struct refusal *why)
 {
+    if (k->opening) {
+        mr__opening_refuse(k->opening, mr__code_name(why->code), why->reason);
+        return;
+    }
     tell_end(s, &(struct service_outcome){
                     .flow = k->flow, .code = mr__code_name(why->code), .reason = why->reason});
 }
 
+void mr__knock_forget(struct service *s, struct knock *k)
+{
+    free_knock(s, k);
+}
+
+/* The flow of one that a script wants is 0, which the engine knows nothing of. */
 void mr__knock_drop(struct service *s, struct knock *k, enum mr_verdict as)
 {
-    tell_dropped(s, k->flow, as);
+    if (k->opening) {
+        mr__opening_drop(s, k->opening, as);
+    } else {
+        tell_dropped(s, k->flow, as);
+    }
     discard_flow(s, k->flow, as);
     free_knock(s, k);
 }
@@ -85,14 +97,29 @@ static void discard_blocked(struct service *s, mr_flow_id flow, uint64_t until_n
                     MR_VERDICT_BLOCKED);
 }
 
+void mr__knock_refuse_as(struct service *s, struct knock *k, const char *code, const char *reason)
+{
+    mr__opening_refuse(k->opening, code, reason);
+    free_knock(s, k);
+}
+
 void mr__knock_discard_blocked(struct service *s, struct knock *k, uint64_t until_ns)
 {
+    if (k->opening) {
+        mr__knock_drop(s, k, MR_VERDICT_BLOCKED);
+        return;
+    }
     discard_blocked(s, k->flow, until_ns);
     free_knock(s, k);
 }
 
 void mr__knock_release(struct service *s, struct knock *k, const struct seat *sender)
 {
+    if (k->opening) {
+        mr__opening_succeed(s, k->opening, sender);
+        free_knock(s, k);
+        return;
+    }
     tell_end(
         s, &(struct service_outcome){.flow = k->flow,
                                      .reason = "",
@@ -250,7 +277,7 @@ void mr__knock_ask_create(struct service *s, struct knock *k,
     }
     struct hook_event ev = {
         .hook = MR_HOOK_CREATE,
-        .reason = {"dynamic", 7},
+        .reason = k->opening ? (struct str){"script", 6} : (struct str){"dynamic", 7},
         .addr = k->from,
         .session = sender ? &sender_view : NULL,
         .peer = owner ? &target_view : NULL,
@@ -259,12 +286,16 @@ void mr__knock_ask_create(struct service *s, struct knock *k,
     mr__ask(s, &k->pending, &ev, answered);
 }
 
-static void make(struct service *s, struct knock *k)
+void mr__knock_make(struct service *s, struct knock *k)
 {
     struct seat *target;
 
     if (k->grant.spec.target[0]) {
         mr__target_make(s, k);
+        return;
+    }
+    if (k->opening) {
+        mr__opening_make(s, k);
         return;
     }
     if (!look(s, k, &target)) {
@@ -293,7 +324,7 @@ static void run_task(struct service *s, struct task *task)
         mr__knock_refuse(s, k, is_refused ? MR_VERDICT_REFUSED : k->reason, &k->waiter.refusal);
         return;
     }
-    make(s, k);
+    mr__knock_make(s, k);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -347,7 +378,7 @@ static void on_admitted(struct service *s, struct knock *k, const struct hook_an
         mr__knock_drop(s, k, k->reason);
     } else {
         bound_hold(s, k);
-        make(s, k);
+        mr__knock_make(s, k);
     }
 }
 
@@ -493,7 +524,7 @@ void mr__knocks_init(struct service *s)
     s->knock_task.run = ask_waiting;
 }
 
-static struct knock *add_knock(struct service *s, const struct knock *found)
+struct knock *mr__knock_add(struct service *s, const struct knock *found)
 {
     struct knock *k = s->n_knocks < MR_KNOCKS_MAX && s->n_pending < MR_PENDING_MAX
                           ? mr__alloc(1, sizeof *k)
@@ -528,7 +559,7 @@ void mr__knock_missed(struct service *s, const struct mr_event *ev)
         return;
     }
     memcpy(found.peek, ev->u.miss.peek, found.size < MR_PEEK_MAX ? found.size : MR_PEEK_MAX);
-    struct knock *k = add_knock(s, &found);
+    struct knock *k = mr__knock_add(s, &found);
     if (!k) {
         give_up(s, found.flow, MR_VERDICT_EVENT_FULL);
         return;

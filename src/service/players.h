@@ -41,6 +41,32 @@ int mr__players_close(struct service *s, struct str relay, struct str reason);
  */
 int mr__players_notify(struct service *s, uint64_t session, struct str word);
 
+/* A relay that a script wants to be there. With a target: a flow of the peer that comes in at the
+ * open port of that number; what `ports` says of it is merged in. Without: a relay at a port of the
+ * pool for that address, and a pair with another where one is named (its text); one that the
+ * address has already is taken as it is. */
+struct open_spec {
+    struct mr_addr peer;
+    uint16_t port;
+    struct hook_spec spec;
+    struct hook_map tags;
+    const struct hook_slot *slots;
+    size_t n_slots;
+    struct str pair;
+};
+struct open_answer {
+    const char *code;   /* NULL: it is there. Else PROTOCOL.md's, "not-found", or what is wrong with
+                           an   address: "own-address", "address-class" */
+    const char *reason; /* behind the code, or "" */
+    const struct hook_relay *relay;
+};
+/* Asks `create` (reason `script`). done is told once, later; borrowed. 0: there is no memory, or
+ * too many wait, and done will not be called. */
+uint64_t mr__players_open(struct service *s, const struct open_spec *spec,
+                          void (*done)(void *arg, const struct open_answer *a), void *arg);
+/* done will not be called, and nothing more be made. */
+void mr__players_open_cancel(struct service *s, uint64_t id);
+
 /* What policies keep (service/store.h). */
 struct stores *mr__service_stores(struct service *s);
 

@@ -167,6 +167,7 @@ static void init_lists(struct service *s)
     mr__notices_init(s);
     mr__list_init(&s->gone);
     mr__fronts_init(s);
+    mr__list_init(&s->openings);
     mr__blocks_init(s);
 }
 
@@ -274,6 +275,7 @@ void mr__service_destroy(struct service *s)
     }
     s->is_over = true;
     mr__notices_destroy(s);
+    mr__openings_destroy(s);
     mr__knocks_destroy(s);
     mr__lookups_destroy(s);
     mr__connections_destroy(s);

@@ -591,6 +591,8 @@ struct service {
 
     struct pool pool;
     struct list fronts;
+    struct list openings;
+    uint64_t last_opening;
     struct table front_index;
     struct figures figures;
     struct log_limiter journal[MR_JOURNAL_KINDS];
@@ -829,6 +831,16 @@ void mr__targets_end_at(struct service *s, uint32_t port);
 /* Ends those of a client. */
 void mr__targets_end_of(struct service *s, const struct mr_addr *client, enum seat_end why);
 
+/* ---- relays that a script wants (open.c) ---------------------------------------------------- */
+
+/* Without a target; as mr__target_make(). */
+void mr__opening_make(struct service *s, struct knock *k);
+/* What came of it; the opening is gone then, its knock not yet. seat NULL: it was there. */
+void mr__opening_succeed(struct service *s, struct opening *o, const struct seat *seat);
+void mr__opening_drop(struct service *s, struct opening *o, enum mr_verdict as);
+void mr__opening_refuse(struct opening *o, const char *code, const char *reason);
+void mr__openings_destroy(struct service *s);
+
 /* ---- strangers (knock.c, dynamic.c) -------------------------------------------------------- */
 
 /* Ends of a knock that is not refused by policies, and of one that is. */
@@ -844,6 +856,14 @@ void mr__knock_refuse_created(struct service *s, struct knock *k, const struct h
 void mr__knock_ask_create(struct service *s, struct knock *k,
                           void (*answered)(struct service *s, struct pending *p,
                                            const struct hook_answer *answer));
+/* As only a script's is refused (open.c). */
+void mr__knock_refuse_as(struct service *s, struct knock *k, const char *code, const char *reason);
+/* A copy of it, in service.knocks. NULL: no memory, or too many are there. */
+struct knock *mr__knock_add(struct service *s, const struct knock *found);
+/* One that is admitted: makes what its grant says. */
+void mr__knock_make(struct service *s, struct knock *k);
+/* Without a word to anybody. */
+void mr__knock_forget(struct service *s, struct knock *k);
 void mr__knock_log_admitted(struct service *s, const struct knock *k, const struct seat *seat);
 
 void mr__knock_missed(struct service *s, const struct mr_event *ev);

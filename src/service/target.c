@@ -141,14 +141,16 @@ static bool look(struct service *s, struct knock *k)
 {
     uint64_t blocked_ns = mr__blocks_until(s, &k->from);
 
+    /* The caps are for what nobody of ours asked for. */
     if (blocked_ns != 0) {
         mr__knock_discard_blocked(s, k, blocked_ns);
     } else if (mr_is_linked(s->mr, k->port, &k->from)) {
         mr__knock_release(s, k, NULL);
     } else if (is_late(s, k)) {
         mr__knock_drop(s, k, MR_VERDICT_HOLD_EXPIRED);
-    } else if (!can_enter(s, k->port) || mr__unwelcome_has(s, &k->from) ||
-               mr__dynamic_is_over(s, &k->from, NULL)) {
+    } else if (!can_enter(s, k->port) ||
+               (!k->opening &&
+                (mr__unwelcome_has(s, &k->from) || mr__dynamic_is_over(s, &k->from, NULL)))) {
         mr__knock_drop(s, k, k->reason);
     } else {
         return true;

@@ -179,3 +179,120 @@ describe("the ports of a config", function()
     assert.has_error(function() t:drop { sender = CLIENT, port = 7777 } end)
   end)
 end)
+
+describe("relay.open", function()
+  local OPENER = [[
+    local relay = require "relay"
+    return {
+      create = function(ev)
+        if ev.addr.port == 4009 then return false, "closed" end
+        return { tags = { why = ev.reason } }
+      end,
+      commands = {
+        flow = function(peer, target, port)
+          local r, message, code = relay.open { peer = peer, port = tonumber(port or 7777), target = target, idle = 5 }
+          if not r then return (code or "-") .. " (" .. message .. ")" end
+          return ("%s %s %s %s"):format(r.kind, r.addr.text, r.target.text, r.tags.why)
+        end,
+        relay = function(peer, pair)
+          local r, message, code = relay.open { peer = peer, pair = pair, tags = { a = "b" } }
+          if not r then return (code or "-") .. " (" .. message .. ")" end
+          return r.id
+        end,
+        raw = function(text)
+          local options = assert(relay.json.decode(text))
+          return tostring(relay.open(options))
+        end,
+      },
+    }]]
+
+  it("makes a flow through an open port before its first datagram", function()
+    local t = bench(OPENER, { [7777] = { tags = { front = "x" } } })
+    t.hosts["a.fleet"] = "10.4.4.4"
+    local r = t:call("p", "flow", CLIENT, "a.fleet:7000")
+    t:advance(0)
+    assert.equal("target " .. CLIENT .. " 10.4.4.4:7000 script", r.value or r)
+    local d = drop(t, { sender = CLIENT, port = 7777, data = "hi" })
+    assert.is_true(d.ok)
+    t:advance(6)
+    assert.equal("new_flow", drop(t, { sender = CLIENT, port = 7777 }).code)
+  end)
+
+  it("makes relays for addresses, and pairs", function()
+    local t = bench(OPENER)
+    local function make(...)
+      local r = t:call("p", "relay", ...)
+      t:advance(0)
+      return type(r) == "table" and r.value or r
+    end
+    local a = make("203.0.113.5:4000")
+    local b = make("203.0.113.6:4000", a)
+    local port = tonumber(a:match("^%d+"))
+    local d = t:drop { sender = "203.0.113.6:4000", port = port, data = "hi" }
+    assert.not_equal(a, b)
+    t:advance(0)
+    assert.equal("not_paired", d.code) -- asked all the same, as every t:drop
+    assert.equal("not-found (no relay: not-found: the relay of pair has ended)", make("203.0.113.7:4000", "49152.9"))
+    assert.equal("rejected (no relay: rejected: closed)", make("203.0.113.5:4009"))
+  end)
+
+  it("says by a code what cannot be", function()
+    local t = bench(OPENER, { [7777] = {} })
+    local function flow(...)
+      local r = t:call("p", "flow", ...)
+      t:advance(0)
+      return type(r) == "table" and r.value or r
+    end
+    assert.equal("not-found (no relay: the target: not-found)", flow(CLIENT, "nobody.fleet:7000"))
+    assert.equal("own-address (no relay: the target: own-address)", flow(CLIENT, "127.0.0.1:7777"))
+    assert.equal("not-found (no relay: not-found: there is no open port of that number)",
+      flow(CLIENT, "10.4.4.4:7000", 7778))
+    assert.equal("address-class (no relay: address-class)", flow("0.0.0.0:4000", "10.4.4.4:7000"))
+  end)
+
+  it("raises for what is no opening, and where nothing can be made", function()
+    local t = bench(OPENER, { [7777] = {} })
+    local function misuse(text)
+      local _, why = t:call("p", "raw", text)
+      return why
+    end
+    for text, expected in pairs {
+      ['{}'] = "relay.open: peer is nil (an address with its port",
+      ['{"peer":"203.0.113.5"}'] = "relay.open: peer is",
+      ['{"peer":"203.0.113.5:4000","target":"a:1"}'] = "relay.open: port is nil (with a target",
+      ['{"peer":"203.0.113.5:4000","port":7777}'] = "there is no target",
+      ['{"peer":"203.0.113.5:4000","port":7777,"target":"a"}'] = "relay.open: target, 'a' (host:port or",
+      ['{"peer":"203.0.113.5:4000","port":7777,"target":"a:1","pair":"1.1"}'] = "is nobody's pair",
+      ['{"peer":"203.0.113.5:4000","idel":5}'] = "did you mean idle?",
+      ['{"peer":"203.0.113.5:4000","hold":{}}'] = "hold",
+      ['{"peer":"203.0.113.5:4000","idle":-5}'] = "relay.open: idle, -5 (seconds above 0",
+    } do
+      local why = misuse(text)
+      assert.truthy(why and why:find(expected, 1, true), text .. ": " .. tostring(why))
+    end
+    local ok, err = testing.new({}):load { policies = { { chunk = [[
+      return { load = function() require("relay").open { peer = "203.0.113.5:4000" } end }]] } } }
+    assert.is_nil(ok)
+    assert.truthy(err:find("relay.open", 1, true), err)
+  end)
+
+  it("is not for create and lookup, which what it makes waits for", function()
+    local t = bench([[
+      local relay = require "relay"
+      local function open() return relay.open { peer = "203.0.113.9:4000" } end
+      return {
+        drop = function() return { target = "a.fleet:7000" } end,
+        create = function(ev) if ev.addr.port == 4001 then open() end end,
+        lookup = function() open() end,
+      }]], { [7777] = {} })
+    t.hosts["a.fleet"] = "10.4.4.4"
+    local d = drop(t, { sender = "203.0.113.5:4001", port = 7777 })
+    assert.equal("rejected policy-error", d.code .. " " .. d.reason)
+    d = drop(t, { sender = "203.0.113.5:4000", port = 7777 })
+    assert.equal("host-no-address policy-error", d.code .. " " .. d.reason)
+    local text = ""
+    for _, record in ipairs(t.logs) do text = text .. tostring(record.fields.error) .. "\n" end
+    assert.truthy(text:find("relay.open: not in create, which what it makes would wait for", 1, true), text)
+    assert.truthy(text:find("relay.open: not in lookup, which what it makes would wait for", 1, true), text)
+  end)
+end)
