@@ -224,6 +224,7 @@ static void write_relays(const struct service *s, struct metrics *m)
         s->figures.expired);
     one(m, "moonrelay_blocks", MR_METRIC_GAUGE, "Blocks by hand, and nets of policies' lists.",
         mr__blocks_count(s));
+    one(m, "moonrelay_draining", MR_METRIC_GAUGE, "Whether a drain runs.", s->drain.is_on);
     mr__metrics_family(m, "moonrelay_relays", MR_METRIC_GAUGE, "Relays by what made them.");
     for (unsigned i = 0; i < MR_SEAT_KIND_COUNT; i++) {
         struct metric_label l = label("kind", mr__seat_kind_name((enum seat_kind)i));

@@ -38,6 +38,8 @@ static bool look(struct service *s, struct connection *c, struct session **calle
         code = MR_CODE_NOT_REGISTERED;
     } else if (!*host) {
         code = MR_CODE_UNKNOWN_OID;
+    } else if (mr__drain_keeps_from(s, *host)) {
+        code = MR_CODE_DRAINING;
     } else if ((*caller)->addr.family == 0) {
         code = MR_CODE_CLIENT_NO_ADDRESS;
     } else if ((*host)->addr.family == 0) {

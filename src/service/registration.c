@@ -65,6 +65,7 @@ static void answer_player(struct service *s, struct connection *c, const struct 
     mr__connection_say(s, c, "set-oid %.*s", (int)p->oid_n, p->oid);
     mr__connection_say(s, c, "set-pid %.*s", (int)p->pid_n, p->pid);
     mr__command_succeed(s, c);
+    mr__drain_tell(s, c); /* that nobody can join him now */
 }
 
 /* Nothing else may take the id between the end of its old session and the new one, so both happen

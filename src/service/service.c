@@ -348,6 +348,13 @@ int mr__service_apply_settings(struct service *s, const struct settings *fresh,
     return rc;
 }
 
+void mr__service_end_sessions(struct service *s, uint64_t now_ns)
+{
+    mr__turn_begin(s, now_ns);
+    mr__sessions_end_all(s);
+    mr__turn_end(s);
+}
+
 void mr__service_stop(struct service *s, uint64_t now_ns)
 {
     mr__turn_begin(s, now_ns);
@@ -430,6 +437,7 @@ void mr__service_tick(struct service *s, uint64_t now_ns)
         run_tasks(s);
     }
     run_decider(s);
+    mr__drain_run(s);
     mr__turn_end(s);
 }
 
@@ -461,6 +469,8 @@ uint64_t mr__service_deadline(const struct service *s)
         due = decider < due ? decider : due;
     }
     uint64_t stores = mr__stores_deadline(s->stores), blocks = mr__blocks_deadline(s);
+    uint64_t drain = mr__drain_deadline(s);
+    due = drain < due ? drain : due;
     due = stores < due ? stores : due;
     due = blocks < due ? blocks : due;
     uint64_t resting = resting_until_ns(s);
@@ -475,6 +485,12 @@ const char *mr__service_not_ready(struct service *s, uint64_t now_ns)
     mr__turn_end(s);
     if (s->is_stopping) {
         return "stopping";
+    }
+    if (s->drain.is_on) {
+        struct drain_view drain;
+        mr__drain_look(s, s->now_ns, &drain);
+        snprintf(s->not_ready, sizeof s->not_ready, "draining: %.0f s left", drain.seconds_left);
+        return s->not_ready;
     }
     if (s->pool.n == 0) {
         return "relay ports: none is open";

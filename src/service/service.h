@@ -177,6 +177,20 @@ uint64_t mr__service_deadline(const struct service *s);
  * still waits to be told when the service is destroyed is not. */
 void mr__service_stop(struct service *s, uint64_t now_ns);
 
+/* ---- drain (drain.h says what it is). now_ns apart, as mr__drain_begin() and mr__drain_cancel().
+ */
+int mr__service_drain(struct service *s, uint64_t for_ns, const char *by, uint64_t now_ns);
+int mr__service_drain_cancel(struct service *s, const char *by, uint64_t now_ns);
+/* A stop is asked for: true: drain_timeout is above 0 and somebody has to be waited for, so the
+ * stop comes when mr__service_is_drained(). */
+bool mr__service_drain_to_stop(struct service *s, uint64_t now_ns);
+/* Whoever owns the loop shall stop. Changes in mr__service_tick() only. */
+bool mr__service_is_drained(const struct service *s);
+
+/* Ends all sessions (left: drained): their players are told `error session:drained`, and their
+ * connections are closed. After mr__service_stop(), when what waited is answered. */
+void mr__service_end_sessions(struct service *s, uint64_t now_ns);
+
 /* ---- lookup: asks the hooks `lookup`. */
 /* Does any policy define it? When not, nobody has to be asked. */
 bool mr__service_wants_lookup(const struct service *s);

@@ -210,6 +210,7 @@ struct session *mr__session_create(struct service *s, struct connection *c, uint
     p->pid = pid;
     p->pid_n = pid_n;
     p->since = mr__wall(s);
+    mr__drain_mark(s, p);
     mr__list_init(&p->at_place);
     mr__list_init(&p->ending);
     mr__list_init(&p->owned);
@@ -286,6 +287,8 @@ static enum code code_of(enum session_end why)
         return MR_CODE_KICKED;
     case MR_SESSION_BLOCKED:
         return MR_CODE_BLOCKED;
+    case MR_SESSION_DRAINED:
+        return MR_CODE_DRAINED;
     default:
         return MR_CODE_REPLACED;
     }
@@ -372,5 +375,14 @@ void mr__sessions_end_due(struct service *s)
 {
     while (!mr__list_is_empty(&s->ending)) {
         end_wanted(s, MR_CONTAINER(s->ending.next, struct session, ending));
+    }
+}
+
+void mr__sessions_end_all(struct service *s)
+{
+    mr__sessions_end_due(s); /* those that somebody else wanted to end keep their reason */
+    while (!mr__list_is_empty(&s->all_sessions)) {
+        mr__session_expel(s, MR_CONTAINER(s->all_sessions.next, struct session, at_all),
+                          MR_SESSION_DRAINED, mr__session_end_name(MR_SESSION_DRAINED));
     }
 }

@@ -381,7 +381,7 @@ const struct setting_row mr__setting_rows[] = {
     {"workers", "auto", "threads that forward, 0 to 64; auto: one a core allowed to us", read_workers, AT(workers), 0, 0, 0},
     {"udp_buffer", "1mb", "receive and send buffer of each relay port", read_size32, AT(udp_buffer), 0, 4 * KB, GB},
     {"control", "auto", "path of the control socket; auto: its usual place; empty: none", read_text, AT(control), STRING, 0, 0},
-    {"drain_timeout", "0s", "how long a stop waits for running games", read_duration, AT(drain_timeout_ns), LATER, 0, FOREVER},
+    {"drain_timeout", "0s", "how long a stop lets running games go on", read_duration, AT(drain_timeout_ns), LIVE, 0, FOREVER},
     {"watch", "off", "reload when a policy file changes", read_bool, AT(watch), LIVE, 0, 0},
     {"user", "", "user to become once everything is bound", read_text, AT(user), STRING | LATER, 0, 0},
     {"log_format", "text", "text or json", read_format, AT(log_format), LIVE, 0, 0},

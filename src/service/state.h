@@ -21,6 +21,7 @@
 #define MR_SERVICE_STATE_H
 
 #include "service/blocks.h"
+#include "service/drain.h"
 #include "service/due.h"
 #include "service/hash.h"
 #include "service/list.h"
@@ -86,7 +87,8 @@ enum command {
     X(NO_IDS, "no-ids")                       \
     X(TOO_LONG, "too-long")                   \
     X(REPLACED, "replaced")                   \
-    X(KICKED, "kicked")
+    X(KICKED, "kicked")                       \
+    X(DRAINED, "drained")
 
 enum code {
 #define X(constant, name) MR_CODE_##constant,
@@ -217,6 +219,7 @@ struct session {
     struct held_slots slots;
     double since;
     uint32_t joins_n;
+    uint64_t drain; /* number of the drain during which it registered; 0: during none */
     /* The answer to a move: due once the engine has it in force. */
     struct list moving;
     uint64_t moving_seq;
@@ -535,6 +538,14 @@ struct metrics_source_entry {
     void *user;
 };
 
+struct drain {
+    bool is_on;
+    bool is_final; /* it ends in a stop, whatever anybody says */
+    bool is_over;
+    uint64_t number; /* how many there were: of the last one */
+    uint64_t until_ns;
+};
+
 struct service {
     const struct settings *settings;
     struct mr *mr;
@@ -547,6 +558,7 @@ struct service {
     uint64_t now_ns;
     unsigned depth;
     bool is_stopping;
+    struct drain drain;
     struct table_key key;
 
     struct mr_addr public_address; /* family 0: none */
@@ -705,6 +717,8 @@ void mr__session_expel(struct service *s, struct session *p, enum session_end wh
 bool mr__session_end_soon(struct service *s, struct session *p, enum session_end why,
                           const char *reason);
 void mr__sessions_end_due(struct service *s);
+/* We stop. */
+void mr__sessions_end_all(struct service *s);
 const char *mr__session_end_name(enum session_end why);
 /* -ENOMEM: nothing changed. */
 int mr__session_set_address(struct service *s, struct session *p, const struct mr_addr *addr,
@@ -942,6 +956,18 @@ bool mr__source_may_answer(struct service *s, struct source *source);
 /* Answers the moves that are in force. */
 void mr__registrar_in_force(struct service *s, uint64_t seq);
 bool mr__registrar_is_served(const struct service *s, const struct mr_addr *from);
+
+/* ---- drain (drain.c) ----------------------------------------------------------------------- */
+
+/* Tells a player of the drain that runs, if any. */
+void mr__drain_tell(struct service *s, struct connection *c);
+/* It registers now. */
+void mr__drain_mark(const struct service *s, struct session *p);
+/* Nobody may join that host. */
+bool mr__drain_keeps_from(const struct service *s, const struct session *host);
+/* Looks whether it is over. */
+void mr__drain_run(struct service *s);
+uint64_t mr__drain_deadline(const struct service *s);
 
 /* ---- logs (journal.c) ---------------------------------------------------------------------- */
 
