@@ -728,6 +728,8 @@ TEST(an_address_that_is_taken_is_told_by_name_and_shared_with_nobody)
 {
     struct fixture f;
     struct told t = {0}, again = {0};
+    struct mr_addr at;
+    struct mr_udp *second;
     char port[32];
 
     set_up(&f, 4, NOBODYS, 0);
@@ -740,6 +742,10 @@ TEST(an_address_that_is_taken_is_told_by_name_and_shared_with_nobody)
     REQUIRE_EQ(bind_to(&f, "127.0.0.1", &again), 0);
     REQUIRE_IN_TURNS(&f.w.loop, again.n == 1);
     CHECK_EQ(again.rc, 0);
+    REQUIRE_EQ(mr_udp_address(f.udp, &at), 0);
+    second = make(&f, false);
+    CHECK_EQ(mr_udp_bind_address(second, &at), -EADDRINUSE);
+    mr_udp_close(second, NULL, NULL);
     tear_down(&f);
 }
 
