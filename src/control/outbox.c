@@ -553,12 +553,10 @@ void mr__outbox_ask(struct request *req, void (*done)(struct mr_lookup_request *
                                                       const struct mr_lookup_answer *answer))
 {
     struct mr_udp *u = req->udp;
-    bool is_own = u->opts.lookup.ask && !(req->flags & MR_LOOKUP_BUILT_IN);
 
     req->lookup.done = done;
-    mr_lookup_start_with(u->lookup, &req->lookup, is_own ? &u->opts.lookup : NULL,
-                         (const char *)req->bytes, req->n_host, u->opts.family, req->op,
-                         req->flags);
+    mr_lookup_start_with(u->lookup, &req->lookup, &u->opts.lookup, (const char *)req->bytes,
+                         req->n_host, u->opts.family, req->op, req->flags);
 }
 
 void mr__outbox_look(struct request *req)

@@ -36,7 +36,7 @@ struct mr_udp_options {
     uv_loop_t *loop;
     int family; /* 4 or 6; an endpoint of family 6 takes no IPv4 */
     void *user;
-    mr_udp_message on_message;      /* may be NULL: what comes is read and thrown away */
+    mr_udp_message on_message;      /* NULL: nothing is read, as if paused for ever */
     struct mr_lookup_custom lookup; /* ask NULL: whoever answers for mr_lookup (lookup.h) */
     unsigned lookup_flags;          /* then: MR_LOOKUP_BUILT_IN */
     uint32_t buffer_bytes;          /* the kernel's, each direction; 0: its default */

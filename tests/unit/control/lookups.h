@@ -220,15 +220,25 @@ static inline socklen_t plain_loopback(union plain_addr *sa, int family, uint16_
     return sizeof sa->v4;
 }
 
-/* Bound to loopback; its port is stored. */
-static inline int plain_open(int family, uint16_t *port)
+/* Bound to loopback. */
+static inline int plain_open_at(int family, uint16_t port)
 {
     union plain_addr sa;
-    socklen_t len = plain_loopback(&sa, family, 0);
+    socklen_t len = plain_loopback(&sa, family, port);
     int fd = socket(family == 6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     REQUIRE(fd >= 0);
     REQUIRE_EQ(bind(fd, &sa.any, len), 0);
+    return fd;
+}
+
+/* Its port is the kernel's choice, and stored. */
+static inline int plain_open(int family, uint16_t *port)
+{
+    union plain_addr sa;
+    socklen_t len = sizeof sa;
+    int fd = plain_open_at(family, 0);
+
     REQUIRE_EQ(getsockname(fd, &sa.any, &len), 0);
     *port = ntohs(family == 6 ? sa.v6.sin6_port : sa.v4.sin_port);
     return fd;

@@ -585,6 +585,23 @@ TEST(the_order_of_each_of_many_destinations_is_kept_whatever_the_order_of_answer
     tear_down(&f);
 }
 
+TEST(what_waits_for_room_is_not_overtaken_by_what_is_looked_up_meanwhile)
+{
+    struct fixture f;
+    struct told t[2] = {{0}};
+
+    set_up(&f, 4, NOBODYS, 0);
+    bind_wildcard(&f);
+    fault_next(FAULT_SENDTO, EAGAIN);
+    fault_next(FAULT_SENDTO, EAGAIN);
+    REQUIRE_EQ(send_text(&f, "1", NULL, &t[0]), 0);
+    REQUIRE_IN_TURNS(&f.w.loop, fault_count(FAULT_SENDTO) == 2);
+    REQUIRE_EQ(send_text(&f, "2", NULL, &t[1]), 0);
+    REQUIRE_HEARD(&f, "1 2 ");
+    CHECK_LT(t[0].order, t[1].order);
+    tear_down(&f);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------- */
 
 TEST(one_refused_datagram_costs_only_itself)
@@ -853,6 +870,28 @@ TEST(a_paused_endpoint_reads_nothing_until_it_is_resumed)
     tear_down(&f);
 }
 
+TEST(an_endpoint_that_nobody_hears_keeps_no_loop_alive)
+{
+    struct fixture f;
+    struct mr_udp_options opts;
+    struct told bound = {0}, sent = {0};
+
+    set_up(&f, 4, NOBODYS, 0);
+    mr_udp_close(f.udp, NULL, NULL);
+    mr_udp_options_init(&opts, sizeof opts);
+    opts.loop = &f.w.loop;
+    REQUIRE_EQ(mr_udp_create(&f.udp, f.w.lookup, &opts), 0);
+    REQUIRE_EQ(bind_to(&f, NULL, &bound), 0);
+    uv_run(&f.w.loop, UV_RUN_DEFAULT);
+    CHECK_EQ(bound.n, 1u);
+    fault_next(FAULT_SENDTO, EAGAIN);
+    REQUIRE_EQ(send_text(&f, "x", NULL, &sent), 0);
+    uv_run(&f.w.loop, UV_RUN_DEFAULT);
+    CHECK_EQ(sent.n, 1u);
+    REQUIRE_HEARD(&f, "x ");
+    tear_down(&f);
+}
+
 TEST(an_endpoint_of_family_6_leaves_ipv4_to_others)
 {
     struct fixture f;
@@ -921,6 +960,7 @@ static void check_refused(int family)
     struct fixture f;
     struct told connected = {0}, t[4] = {{0}};
     struct mr_udp_counts counts;
+    struct mr_addr at;
     unsigned refused = 0, sent = 0;
 
     set_up(&f, family, NOBODYS, 0);
@@ -939,11 +979,14 @@ static void check_refused(int family)
     CHECK(loop_sleeps(&f.w.loop));
     mr_udp_count(f.udp, &counts);
     CHECK_EQ(counts.send_errors, 2u);
-    f.fd = plain_open(family, &f.port);
+    f.fd = plain_open_at(family, f.port);
+    REQUIRE_EQ(mr_udp_address(f.udp, &at), 0);
+    plain_send(f.fd, family, at.port, "back");
+    REQUIRE_IN_TURNS(&f.w.loop, f.received == 1);
     tear_down(&f);
 }
 
-TEST(a_peer_that_is_gone_is_told_to_the_next_send_and_spins_nothing)
+TEST(a_peer_that_is_gone_is_told_to_the_next_send_and_is_heard_when_it_comes_back)
 {
     each_family(check_refused);
 }
@@ -1216,6 +1259,7 @@ TEST_MAIN(
     TEST_CASE(a_lookup_that_is_replaced_answers_the_next_send_of_an_endpoint_that_exists),
     TEST_CASE(a_later_send_to_a_destination_never_overtakes_and_other_destinations_do_not_wait),
     TEST_CASE(the_order_of_each_of_many_destinations_is_kept_whatever_the_order_of_answers),
+    TEST_CASE(what_waits_for_room_is_not_overtaken_by_what_is_looked_up_meanwhile),
     TEST_CASE(one_refused_datagram_costs_only_itself),
     TEST_CASE(a_full_send_buffer_is_waited_for_and_nothing_is_lost_or_moved),
     TEST_CASE(a_socket_that_only_says_it_has_room_holds_up_nothing_for_ever),
@@ -1227,9 +1271,10 @@ TEST_MAIN(
     TEST_CASE(a_flood_of_sends_goes_out_in_bounded_turns_and_in_order),
     TEST_CASE(the_largest_and_the_empty_datagram_arrive_whole),
     TEST_CASE(a_paused_endpoint_reads_nothing_until_it_is_resumed),
+    TEST_CASE(an_endpoint_that_nobody_hears_keeps_no_loop_alive),
     TEST_CASE(an_endpoint_of_family_6_leaves_ipv4_to_others),
     TEST_CASE(a_connected_endpoint_hears_its_peer_only_and_is_where_it_was_when_it_is_free_again),
-    TEST_CASE(a_peer_that_is_gone_is_told_to_the_next_send_and_spins_nothing),
+    TEST_CASE(a_peer_that_is_gone_is_told_to_the_next_send_and_is_heard_when_it_comes_back),
     TEST_CASE(a_destination_that_is_gone_disturbs_no_unconnected_endpoint),
     TEST_CASE(after_a_close_during_a_lookup_only_the_close_callback_comes),
     TEST_CASE(a_close_while_the_resolver_works_leaves_nothing_behind),
