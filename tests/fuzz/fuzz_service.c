@@ -595,7 +595,8 @@ static void check_seats(const struct service *s)
         require(seat->owner == 0 || mr__table_first(&s->sessions, seat->owner));
         require(seat->is_closing || mr__seat_of_relay(s, seat->relay) == seat);
     }
-    require(players == s->pool.n_player && dynamics == s->pool.n_dynamic);
+    require(players == s->pool.n_kind[MR_SEAT_PLAYER] &&
+            dynamics == s->pool.n_kind[MR_SEAT_DYNAMIC]);
     require(used + s->pool.n_ready + s->pool.n_quarantined == s->pool.n);
 }
 
