@@ -14,7 +14,7 @@
 enum { WORD_MAX = 32 }; /* longer than every word of ours, with room for mistakes */
 
 /* Which commands a flag belongs to. */
-enum { START = 1, WATCH = 2, ASK = 4, RELOAD = 8, TICKET = 16, ANY = ~0 };
+enum { START = 1, WATCH = 2, ASK = 4, RELOAD = 8, TICKET = 16, DRAIN = 32, ANY = ~0 };
 
 struct word {
     const char *text;
@@ -29,10 +29,12 @@ static const struct word commands[] = {
 };
 
 static const struct word flags[] = {
-    {"--config", 1, START}, {"--policy", 1, START}, {"--set", 1, START},      {"--watch", 0, WATCH},
-    {"--control", 1, ASK},  {"--json", 0, ASK},     {"--check", 0, RELOAD},   {"--sub", 1, TICKET},
-    {"--game", 1, TICKET},  {"--key", 1, TICKET},   {"--key-env", 1, TICKET}, {"--ttl", 1, TICKET},
-    {"--help", 0, ANY},     {"-h", 0, ANY},         {"--version", 0, ANY},
+    {"--config", 1, START}, {"--policy", 1, START}, {"--set", 1, START},
+    {"--watch", 0, WATCH},  {"--control", 1, ASK},  {"--json", 0, ASK},
+    {"--check", 0, RELOAD}, {"--cancel", 0, DRAIN}, {"--sub", 1, TICKET},
+    {"--game", 1, TICKET},  {"--key", 1, TICKET},   {"--key-env", 1, TICKET},
+    {"--ttl", 1, TICKET},   {"--help", 0, ANY},     {"-h", 0, ANY},
+    {"--version", 0, ANY},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -183,6 +185,8 @@ static int take_flag(struct reader *r, const struct word *w, const char *value)
         a->is_json = 1;
     } else if (strcmp(w->text, "--check") == 0) {
         a->is_check = 1;
+    } else if (strcmp(w->text, "--cancel") == 0) {
+        a->is_cancel = 1;
     } else if (strcmp(w->text, "--version") == 0) {
         a->command = CLI_VERSION;
         r->is_final = true;
@@ -231,6 +235,9 @@ static int check_flags(struct reader *r)
     }
     if (r->out->command == CLI_CHECK && r->out->n_operands > 0 && r->out->config) {
         return refuse(r, "check: the config file is given twice");
+    }
+    if (r->out->is_cancel && r->out->n_operands > 0) {
+        return refuse(r, "drain: a time or --cancel, not both");
     }
     return 0;
 }

@@ -26,6 +26,7 @@
     X(UNBLOCK, "unblock", 1, START | ASK)        \
     X(RELOAD, "reload", 0, START | ASK | RELOAD) \
     X(ROLLBACK, "rollback", 0, START | ASK)      \
+    X(DRAIN, "drain", 1, START | ASK | DRAIN)    \
     X(CALL, "call", 34, START | ASK)             \
     X(VERSION, "version", 0, START)              \
     X(HELP, "help", 1, START)
@@ -49,7 +50,7 @@ struct arguments {
     const char **lists;
     const char *control;                               /* or NULL */
     const char *sub, *game, *key, *key_variable, *ttl; /* of ticket, or NULL */
-    int is_json, is_check;
+    int is_json, is_check, is_cancel;
 };
 
 /* The word of a command. */

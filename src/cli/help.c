@@ -33,6 +33,7 @@ static const char whole[] =
     "  moonrelay unblock WHAT\n"
     "  moonrelay reload           read config and policies again; --check: only try\n"
     "  moonrelay rollback         back to the config and policies before\n"
+    "  moonrelay drain [TIME]     no new games; stop when the running ones have ended\n"
     "  moonrelay call POLICY VERB [ARGS]\n"
     "                             a command that a policy offers\n"
     "\n"
@@ -49,8 +50,9 @@ static const char whole[] =
     "start goes to stderr. When everything is open the line `ready command=... registrar=...\n"
     "http=... relay=...` is printed.\n"
     "\n"
-    "Signals: TERM and INT stop accepting, finish what is queued and end with status 0, a\n"
-    "second one ends at once; HUP reloads.\n"
+    "Signals: TERM and INT let running games go on for drain_timeout (default 0s), stop\n"
+    "accepting, finish what is queued and end with status 0; a second one ends at once. HUP\n"
+    "reloads, USR1 drains.\n"
     "\n"
     "Exit status: 0 ended as asked, 1 could not run, bind or reach, 2 wrong usage, setting or\n"
     "script.\n";
@@ -114,6 +116,14 @@ static const struct page {
     {"rollback", "moonrelay rollback\n\n"
                  "Puts the config and policies from before the last reload in use again, as they\n"
                  "were read then.\n" ASKS},
+    {"drain",
+     "moonrelay drain [TIME | --cancel]\n\n"
+     "Who registers from now on cannot be joined (`draining`); running games go on and take\n"
+     "players who come back. The daemon ends with status 0 when nobody is left: no relay is in\n"
+     "use and no player from before is there; at the latest after TIME, like 30m. Players are\n"
+     "told `notice draining:SECONDS`. Without TIME it is drain_timeout, or 30m when that is 0.\n"
+     "Again: another time.\n\n"
+     "  --cancel         take it back\n" ASKS},
     {"call", "moonrelay call POLICY VERB [ARGS]\n\n"
              "Runs commands.VERB of a policy with the arguments as texts and prints what it\n"
              "returns. `--` before arguments that begin with a dash.\n" ASKS},

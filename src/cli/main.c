@@ -37,16 +37,18 @@ static void on_signal(int signal)
 
     if (server && signal == SIGHUP) {
         mr_server_hangup(server);
+    } else if (server && signal == SIGUSR1) {
+        mr_server_drain(server);
     } else if (server) {
         mr_server_stop(server);
-    } else if (signal != SIGHUP) {
+    } else if (signal != SIGHUP && signal != SIGUSR1) {
         _exit(MR_SERVER_EXIT_OK); /* still starting: nobody was let in yet */
     }
 }
 
 static void set_signals(void)
 {
-    static const int handled[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
     sigemptyset(&action.sa_mask);
@@ -63,6 +65,7 @@ static void ignore_signals(void)
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
 }
 #endif
 
@@ -143,6 +146,7 @@ static int ask(const struct mr_server_options *opts, const struct arguments *arg
     q.n_args = args->n_operands;
     q.is_json = args->is_json;
     q.is_check = args->is_check;
+    q.is_cancel = args->is_cancel;
     return mr_server_ask(opts, &q, stdout, &err) < 0 ? complain(err.text, err.code)
                                                      : MR_SERVER_EXIT_OK;
 }

@@ -12,6 +12,7 @@
 #include "io/listener.h"
 #include "io/unix.h"
 #include "service/blocks.h"
+#include "service/drain.h"
 #include "service/players.h"
 
 #include <errno.h>
@@ -253,6 +254,39 @@ static void roll_back(struct api_later *x, const struct request *r)
     x->api->opts.deeds.reload(x->api->opts.deeds.user, MR_API_ROLLBACK, x);
 }
 
+static void answer_drain(struct api_later *x)
+{
+    struct drain_view v;
+
+    mr__drain_look(x->api->opts.service, uv_hrtime(), &v);
+    mr__api_answer(
+        x, MHD_HTTP_OK,
+        json_pack("{s:o}", "seconds_left", v.is_on ? json_real(v.seconds_left) : json_null()));
+}
+
+static void drain(struct api_later *x, const struct request *r)
+{
+    struct service *s = x->api->opts.service;
+    uint64_t for_ns = r->seconds > MR_DRAIN_MAX_S ? (uint64_t)MR_DRAIN_MAX_S * 1000000000
+                                                  : (uint64_t)(r->seconds * 1e9);
+    int rc;
+
+    if (r->cancel && r->seconds > 0) {
+        mr__api_refuse(x, MHD_HTTP_BAD_REQUEST, "bad-request", "seconds or cancel, not both");
+        return;
+    }
+    rc = r->cancel ? mr__service_drain_cancel(s, "control", uv_hrtime())
+                   : mr__service_drain(s, r->seconds > 0 ? for_ns : MR_DRAIN_PRESET, "control",
+                                       uv_hrtime());
+    if (rc == 0) {
+        answer_drain(x);
+    } else if (rc == -ENOENT) {
+        mr__api_refuse(x, MHD_HTTP_NOT_FOUND, "not-found", "there is no drain");
+    } else {
+        mr__api_refuse(x, MHD_HTTP_CONFLICT, "busy", "it is stopping already");
+    }
+}
+
 static void call(struct api_later *x, const struct request *r)
 {
     x->api->opts.deeds.call(x->api->opts.deeds.user, r->policy, r->verb, r->args, r->n_args, x);
@@ -276,6 +310,7 @@ static const struct endpoint {
     {"/v1/unblock", NULL, MR_REQUEST_UNBLOCK, unblock},
     {"/v1/reload", NULL, MR_REQUEST_RELOAD, reload},
     {"/v1/rollback", NULL, MR_REQUEST_ROLLBACK, roll_back},
+    {"/v1/drain", NULL, MR_REQUEST_DRAIN, drain},
     {"/v1/call", NULL, MR_REQUEST_CALL, call},
 };
 

@@ -6,7 +6,7 @@
  *
  *     GET  /v1/status /v1/policies
  *     GET  /v1/sessions /v1/relays /v1/blocks                ?limit=500&after=CURSOR
- *     POST /v1/kick /v1/close /v1/block /v1/unblock /v1/reload /v1/rollback /v1/call
+ *     POST /v1/kick /v1/close /v1/block /v1/unblock /v1/reload /v1/rollback /v1/drain /v1/call
  *
  * An error is {"error": "a line", "code": "a-word"} with a status of 4xx or 5xx. No secret
  * id of a player and no key is in any answer.

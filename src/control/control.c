@@ -15,6 +15,7 @@
 #include "control/tcp.h"
 #include "control/watch.h"
 #include "control/watchdog.h"
+#include "service/drain.h"
 #include "service/metrics.h"
 
 #include <assert.h>
@@ -64,9 +65,9 @@ struct control {
     struct tcp *tcp;
     struct registrar *registrar;
     struct http *http;
-    struct api *api;            /* NULL: no control socket */
-    atomic_uint stops, hangups; /* asked for by anybody; wake pairs with uv_async_send */
-    unsigned hangups_seen;
+    struct api *api;                    /* NULL: no control socket */
+    atomic_uint asked[CONTROL_SIGNALS]; /* by anybody; wake pairs with uv_async_send */
+    unsigned seen[CONTROL_SIGNALS];
     enum phase phase;
     uint64_t stop_seq;                  /* engine commands issued before the stop */
     uint64_t answers_until, stop_until; /* ns */
@@ -256,6 +257,7 @@ static void go_on_stopping(struct control *c, uint64_t now)
     if (c->phase == ANSWERS &&
         (mr_in_force(c->opts.mr) >= c->stop_seq || now >= c->answers_until)) {
         c->phase = CLOSES;
+        mr__service_end_sessions(c->service, now);
         mr__tcp_stop(c->tcp);
     }
     if (c->phase == CLOSES && (mr__tcp_count(c->tcp) == 0 || now >= c->stop_until)) {
@@ -297,6 +299,21 @@ static void arm_timer(struct control *c)
     }
 }
 
+static void begin_stop(struct control *c)
+{
+    uint64_t now = now_ns();
+
+    MR_LOG(c->opts.log, MR_LOG_INFO, "server", "stopping",
+           LOG_UINT("connections", mr__tcp_count(c->tcp)));
+    c->phase = ANSWERS;
+    c->answers_until = now + STOP_ANSWERS_MS * ms_ns;
+    c->stop_until = now + STOP_MS * ms_ns;
+    mr__tcp_stop_accepting(c->tcp);
+    mr__registrar_stop(c->registrar);
+    mr__service_stop(c->service, now);
+    c->stop_seq = mr_seq(c->opts.mr);
+}
+
 static void settle(struct control *c)
 {
     if (!c->service || c->phase == STOPPED) {
@@ -304,6 +321,9 @@ static void settle(struct control *c)
     }
     if (c->is_started) {
         mr__tcp_settle(c->tcp);
+    }
+    if (c->phase == RUNS && c->is_started && mr__service_is_drained(c->service)) {
+        begin_stop(c);
     }
     if (c->phase != RUNS) {
         go_on_stopping(c, now_ns());
@@ -325,32 +345,25 @@ static void on_after_sleep(uv_check_t *handle)
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
-static void begin_stop(struct control *c)
-{
-    uint64_t now = now_ns();
-
-    MR_LOG(c->opts.log, MR_LOG_INFO, "server", "stopping",
-           LOG_UINT("connections", mr__tcp_count(c->tcp)));
-    c->phase = ANSWERS;
-    c->answers_until = now + STOP_ANSWERS_MS * ms_ns;
-    c->stop_until = now + STOP_MS * ms_ns;
-    mr__tcp_stop_accepting(c->tcp);
-    mr__registrar_stop(c->registrar);
-    mr__service_stop(c->service, now);
-    c->stop_seq = mr_seq(c->opts.mr);
-}
-
 static void on_wake(uv_async_t *wake)
 {
     struct control *c = wake->data;
-    unsigned hangups = atomic_load(&c->hangups);
-    unsigned stops = atomic_load(&c->stops);
+    bool is_new[CONTROL_SIGNALS];
+    unsigned stops = atomic_load(&c->asked[CONTROL_STOP]);
 
-    if (hangups != c->hangups_seen) {
-        c->hangups_seen = hangups;
+    for (unsigned i = 0; i < CONTROL_SIGNALS; i++) {
+        unsigned asked = atomic_load(&c->asked[i]);
+        is_new[i] = asked != c->seen[i];
+        c->seen[i] = asked;
+    }
+    if (is_new[CONTROL_HANGUP]) {
         c->opts.on_hangup(c->opts.user);
     }
-    if (stops > 0 && c->phase == RUNS && c->is_started) {
+    if (is_new[CONTROL_DRAIN] && c->is_started) {
+        (void)mr__service_drain(c->service, MR_DRAIN_PRESET, "USR1", now_ns());
+    }
+    if (is_new[CONTROL_STOP] && c->phase == RUNS && c->is_started &&
+        !mr__service_drain_to_stop(c->service, now_ns())) {
         begin_stop(c);
     }
     if (stops > 1 || (stops > 0 && !c->is_started)) {
@@ -362,7 +375,7 @@ void mr__control_signal(struct control *c, enum control_signal signal)
 {
     int before = errno; /* a signal handler must not change it */
 
-    atomic_fetch_add(signal == CONTROL_STOP ? &c->stops : &c->hangups, 1);
+    atomic_fetch_add(&c->asked[signal], 1);
     uv_async_send(&c->wake);
     errno = before;
 }
@@ -459,8 +472,9 @@ int mr__control_create(struct control **out, const struct control_options *opts)
     c->max_connections = opts->settings->max_connections + CONNECTIONS_BEYOND;
     c->output_bytes = opts->settings->output_buffer;
     c->events_per_round = 1;
-    atomic_init(&c->stops, 0);
-    atomic_init(&c->hangups, 0);
+    for (unsigned i = 0; i < CONTROL_SIGNALS; i++) {
+        atomic_init(&c->asked[i], 0);
+    }
     rc = uv_loop_init(&c->loop);
     if (rc < 0) {
         goto free_memory;

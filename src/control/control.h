@@ -93,8 +93,9 @@ void mr__control_step(struct control *c, enum control_wait wait);
 int mr__control_fd(const struct control *c);
 int mr__control_timeout_ms(struct control *c);
 
-/* Any thread, and signal handlers. A stop ends in some seconds at most, a second one at once. */
-enum control_signal { CONTROL_STOP, CONTROL_HANGUP };
+/* Any thread, and signal handlers. A stop ends in some seconds at most, after the games of
+ * drain_timeout; a second one at once. A drain is one of the preset time (service/drain.h). */
+enum control_signal { CONTROL_STOP, CONTROL_HANGUP, CONTROL_DRAIN, CONTROL_SIGNALS };
 void mr__control_signal(struct control *c, enum control_signal signal);
 bool mr__control_is_stopped(const struct control *c);
 

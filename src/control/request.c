@@ -29,6 +29,8 @@ static const struct field block[] = {{"what", TEXT, true, AT(what)},
                                      {"reason", TEXT, false, AT(reason)}};
 static const struct field unblock[] = {{"what", TEXT, true, AT(what)}};
 static const struct field reload[] = {{"check", FLAG, false, AT(check)}};
+static const struct field drain[] = {{"seconds", SECONDS, false, AT(seconds)},
+                                     {"cancel", FLAG, false, AT(cancel)}};
 static const struct field call[] = {{"policy", TEXT, true, AT(policy)},
                                     {"verb", TEXT, true, AT(verb)},
                                     {"args", ARGS, false, AT(args)}};
@@ -45,7 +47,7 @@ static const struct {
     [MR_REQUEST_KICK] = LIST(kick),     [MR_REQUEST_CLOSE] = LIST(kick),
     [MR_REQUEST_BLOCK] = LIST(block),   [MR_REQUEST_UNBLOCK] = LIST(unblock),
     [MR_REQUEST_RELOAD] = LIST(reload), [MR_REQUEST_ROLLBACK] = {NULL, 0},
-    [MR_REQUEST_CALL] = LIST(call),
+    [MR_REQUEST_DRAIN] = LIST(drain),   [MR_REQUEST_CALL] = LIST(call),
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(char *why, const char *format, ...)

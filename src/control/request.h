@@ -23,6 +23,7 @@
     X(UNBLOCK)         \
     X(RELOAD)          \
     X(ROLLBACK)        \
+    X(DRAIN)           \
     X(CALL)
 
 enum request_kind {
@@ -44,7 +45,7 @@ struct request {
     json_t *root;
     struct str id, what, reason, policy, verb;
     double seconds;
-    bool check;
+    bool check, cancel;
     struct str args[MR_REQUEST_ARGS_MAX];
     size_t n_args;
 };

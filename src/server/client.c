@@ -128,6 +128,9 @@ static int show_status(struct client *c, const json_t *a)
             duration(buf, number_of(a, "uptime")),
             json_is_true(json_object_get(a, "ready")) ? "ready" : "not ready: ",
             json_is_true(json_object_get(a, "ready")) ? "" : text_of(a, "not_ready"));
+    if (!json_is_null(json_object_get(a, "draining"))) {
+        fprintf(c->out, "%-12s %s at most\n", "draining", duration(buf, number_of(a, "draining")));
+    }
     json_object_foreach((json_t *)(void *)(uintptr_t)endpoints, key, value)
     {
         fprintf(c->out, "%-12s %s\n", key, json_string_value(value));
@@ -300,6 +303,19 @@ static int show_ok(struct client *c, const json_t *a)
     return 0;
 }
 
+static int show_drain(struct client *c, const json_t *a)
+{
+    char buf[32];
+
+    if (json_is_null(json_object_get(a, "seconds_left"))) {
+        fputs("ok, no drain\n", c->out);
+    } else {
+        fprintf(c->out, "ok, draining for %s at most\n",
+                duration(buf, number_of(a, "seconds_left") + 0.5));
+    }
+    return 0;
+}
+
 static int show_result(struct client *c, const json_t *a)
 {
     const json_t *result = json_object_get(a, "result");
@@ -349,6 +365,22 @@ static json_t *body_of_rollback(const struct client *c)
     return json_object();
 }
 
+/* The time was looked at by check_time(). */
+static json_t *body_of_drain(const struct client *c)
+{
+    const char *why;
+    uint64_t ns = 0;
+
+    if (c->q->is_cancel) {
+        return json_pack("{s:b}", "cancel", 1);
+    }
+    if (c->q->n_args == 0) {
+        return json_object();
+    }
+    (void)mr__parse_duration(c->q->args[0], strlen(c->q->args[0]), &ns, &why);
+    return json_pack("{s:f}", "seconds", (double)ns / 1e9);
+}
+
 static json_t *body_of_call(const struct client *c)
 {
     json_t *args = json_array();
@@ -372,6 +404,7 @@ static const struct command commands[] = {
     {"unblock", "/v1/unblock", 1, 1, "WHAT", body_of_unblock, NULL, show_ok},
     {"reload", "/v1/reload", 0, 0, "[--check]", body_of_reload, NULL, show_reload},
     {"rollback", "/v1/rollback", 0, 0, "", body_of_rollback, NULL, show_reload},
+    {"drain", "/v1/drain", 0, 1, "[TIME | --cancel]", body_of_drain, NULL, show_drain},
     {"call", "/v1/call", 2, ARGS_MAX, "POLICY VERB [ARGS]", body_of_call, NULL, show_result},
 };
 
@@ -388,16 +421,16 @@ static const struct command *find_command(const char *word)
 /* "30m": the one operand that is more than a text. */
 static int check_time(struct client *c, const struct command *command)
 {
+    bool has_time =
+        command->body == body_of_block || (command->body == body_of_drain && c->q->n_args > 0);
+    const char *time = has_time ? c->q->args[command->body == body_of_block] : "";
     const char *why = "";
     uint64_t ns = 0;
-    int rc = 0;
+    int rc = has_time ? mr__parse_duration(time, strlen(time), &ns, &why) : 0;
 
-    if (command->body == body_of_block) {
-        rc = mr__parse_duration(c->q->args[1], strlen(c->q->args[1]), &ns, &why);
-    }
-    if (command->body == body_of_block && (rc < 0 || ns == 0)) {
-        return mr__startup_fail(c->err, MR_SERVER_EXIT_USAGE, -EINVAL, "TIME \"%.100s\": %s",
-                                c->q->args[1], rc < 0 ? why : "expected a time above 0, like 30m");
+    if (has_time && (rc < 0 || ns == 0)) {
+        return mr__startup_fail(c->err, MR_SERVER_EXIT_USAGE, -EINVAL, "TIME \"%.100s\": %s", time,
+                                rc < 0 ? why : "expected a time above 0, like 30m");
     }
     return 0;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "control/view.h"
 #include "server/banner.h"
+#include "service/drain.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -54,6 +55,7 @@ static json_t *status(void *user)
     struct generation_info g;
     struct mr_stats st;
     struct service_counts counts;
+    struct drain_view drain;
     const char *not_ready = mr__service_not_ready(d->service, mr__control_now_ns(d->control));
     json_t *endpoints = endpoints_of(d->endpoints);
     char *ranges = mr__banner_relay_ranges(d->mr); /* a reload may have changed them */
@@ -72,10 +74,12 @@ static json_t *status(void *user)
     mr_get_stats(d->mr, &st, sizeof st);
     mr__service_counts(d->service, &counts);
     mr__policies_generation(d->policies, &g);
-    return json_pack("{s:s, s:b, s:s?, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
-                     "version", mr_version(), "ready", !not_ready, "not_ready", not_ready, "uptime",
-                     mr__control_wall_s(d->control) - d->started_at, "endpoints", endpoints,
-                     "connections", (json_int_t)counts.connections, "sessions",
+    mr__drain_look(d->service, mr__control_now_ns(d->control), &drain);
+    return json_pack("{s:s, s:b, s:s?, s:o, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+                     "version", mr_version(), "ready", !not_ready, "not_ready", not_ready,
+                     "draining", drain.is_on ? json_real(drain.seconds_left) : json_null(),
+                     "uptime", mr__control_wall_s(d->control) - d->started_at, "endpoints",
+                     endpoints, "connections", (json_int_t)counts.connections, "sessions",
                      (json_int_t)counts.sessions, "relays", (json_int_t)counts.relays, "ports",
                      (json_int_t)st.ports, "workers", (json_int_t)st.workers, "held",
                      (json_int_t)st.held, "generation", (json_int_t)g.number, "policies",

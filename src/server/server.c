@@ -638,6 +638,11 @@ void mr_server_stop(struct mr_server *s)
     mr__control_signal(s->control, CONTROL_STOP);
 }
 
+void mr_server_drain(struct mr_server *s)
+{
+    mr__control_signal(s->control, CONTROL_DRAIN);
+}
+
 void mr_server_hangup(struct mr_server *s)
 {
     mr__control_signal(s->control, CONTROL_HANGUP);

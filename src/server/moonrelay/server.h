@@ -82,9 +82,13 @@ MR_SERVER_API int mr_server_step(struct mr_server *server);
 /* Steps until stopped. */
 MR_SERVER_API int mr_server_run(struct mr_server *server);
 
-/* Stops accepting, finishes what is queued (at most a few seconds). Safe in a signal handler and
- * from any thread. */
+/* Lets running games go on for drain_timeout at most, then stops accepting and finishes what is
+ * queued (at most a few seconds); a second one ends at once. Safe in a signal handler and from any
+ * thread. */
 void mr_server_stop(struct mr_server *server);
+/* USR1: no new games, and a stop when the running ones have ended, at the latest after
+ * drain_timeout (30 minutes where that is 0). Safe in a signal handler and from any thread. */
+void mr_server_drain(struct mr_server *server);
 /* HUP. Safe in a signal handler and from any thread. */
 void mr_server_hangup(struct mr_server *server);
 
@@ -101,12 +105,13 @@ struct mr_server_question {
     size_t size;         /* sizeof(struct mr_server_question), set by init */
     const char *control; /* path of its control socket; NULL: where the settings say */
     /* "status", "sessions", "relays", "policies", "blocks", "kick", "close", "block", "unblock",
-     * "reload", "rollback", "call"; args: what stands behind it */
+     * "reload", "rollback", "drain", "call"; args: what stands behind it */
     const char *command;
     const char *const *args;
     size_t n_args;
-    int is_json;  /* print the answer as it came, else tables for a person */
-    int is_check; /* reload: only say whether it would work */
+    int is_json;   /* print the answer as it came, else tables for a person */
+    int is_check;  /* reload: only say whether it would work */
+    int is_cancel; /* drain: take it back */
 };
 void mr_server_question_init(struct mr_server_question *q, size_t size);
 
