@@ -350,6 +350,14 @@ function relay.open(spec) end
 ---@return "not-found"? code
 function relay.notify(session, word) end
 
+--- Drains the server: who registers from now on cannot be joined, running games go on, every player is sent
+--- `notice draining:SECONDS`. It ends when nobody is left, at the latest after so many seconds. Again: another time.
+---@param seconds number|false # 0 to 31622400; false: taken back
+---@return true? done
+---@return string? message
+---@return "not-found"|"busy"|nil code # there is none to take back; it is stopping already
+function relay.drain(seconds) end
+
 ---@class relay.Store
 local store = {}
 

@@ -78,6 +78,7 @@ local Player = {}
 ---@field requests relay.testing.Request[]
 ---@field generation integer # 0: nothing is loaded
 ---@field now number # seconds since 1970
+---@field drained boolean # a drain is over: everybody was sent away
 local Bench = {}
 
 local DEFAULT_NOW, DEFAULT_SEED = 1700000000, 1
@@ -628,7 +629,8 @@ function Bench:join(options)
   self._ports = self._ports % 20000 + 1
   local result = new_result(self, player_type)
   local id = self._core:accept(with_port(ip, 40000 + self._ports))
-  local conn = { id = id, lines = {}, queue = {}, is_closed = id == nil, code = "too-many" }
+  local conn = { id = id, lines = {}, queue = {}, is_closed = id == nil,
+    code = self.drained and "closed" or "too-many" }
   if o.udp ~= false then conn.udp = udp and udp.text or with_port(ip, 20000 + self._ports) end
   result._conn = id or "0"
   self._conns[result._conn] = conn
@@ -777,6 +779,22 @@ function Bench:close(relay)
   return nil, "no relay " .. relay
 end
 
+--- Drains, as `moonrelay drain` does: who registers from now on cannot be joined. When the time is over, or when
+--- nobody is left, everybody is sent away and `t.drained` is true. Again: another time. false: taken back.
+---@param seconds number|false
+---@return true? ok, string? why
+function Bench:drain(seconds)
+  check_type("t:drain", seconds, "number", "boolean")
+  if seconds ~= false and not (seconds ~= true and seconds >= 0 and seconds <= 31622400) then
+    misuse("t:drain(%s): 0 to 31622400 seconds, or false, are expected", tostring(seconds))
+  end
+  need_chain(self)
+  local ok, why = self._core:drain(seconds)
+  self:_pump()
+  if ok then return true end
+  return nil, why
+end
+
 -- ---- metrics -----------------------------------------------------------------------------------
 
 local function unescape(text)
@@ -829,21 +847,19 @@ end
 
 local FIELDS = {
   "load", "reload", "join", "connect", "drop", "advance", "call", "close", "files", "http", "lines", "logs",
-  "metrics", "requests", "generation", "now", "lookup", "hosts",
+  "metrics", "requests", "generation", "now", "lookup", "hosts", "drain", "drained",
 }
-local LATER = { drain = true }
 
 local bench_type = {
   __index = function(bench, key)
     if key == "generation" then return rawget(bench, "_core"):generation() end
     if key == "now" then return rawget(bench, "_start") + (rawget(bench, "_core"):clock() - 1e9) / 1e9 end
     if Bench[key] ~= nil then return Bench[key] end
-    if LATER[key] then misuse("t.%s comes with a later version", key) end
+    if key == "drained" then return rawget(bench, "_core"):is_drained() end
     if type(key) == "string" and key:sub(1, 1) == "_" then return nil end
     unknown("t", key, FIELDS)
   end,
   __newindex = function(_, key)
-    if LATER[key] then misuse("t.%s comes with a later version", key) end
     unknown("t", key, { "files", "http", "hosts" })
   end,
 }

@@ -42,6 +42,18 @@ static uint64_t due(const struct bench *b)
     return service_ns < lookup_ns ? service_ns : lookup_ns;
 }
 
+/* What the daemon's loop does when a drain is over. */
+static bool stop_when_drained(struct bench *b)
+{
+    if (b->is_drained || !mr__service_is_drained(b->service)) {
+        return false;
+    }
+    b->is_drained = true;
+    mr__service_stop(b->service, b->now_ns);
+    mr__service_end_sessions(b->service, b->now_ns);
+    return true;
+}
+
 int mr__bench_settle(struct bench *b)
 {
     if (!mr__bench_is_running(b)) {
@@ -54,7 +66,7 @@ int mr__bench_settle(struct bench *b)
         mr__bench_feed(b);
         mr__bench_after(b);
         mr__bench_lookups(b);
-        if (n == 0 && due(b) > b->now_ns && mr_timeout_ms(b->mr) != 0) {
+        if (n == 0 && due(b) > b->now_ns && mr_timeout_ms(b->mr) != 0 && !stop_when_drained(b)) {
             return 0;
         }
     }
@@ -148,6 +160,7 @@ void mr__bench_stop(struct bench *b)
     mr__policies_destroy(b->policies);
     mr_destroy(b->mr);
     mr__bench_calls_deinit(b);
+    b->is_drained = false;
     b->service = NULL;
     b->policies = NULL;
     b->mr = NULL;

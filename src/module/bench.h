@@ -78,6 +78,7 @@ struct bench {
     struct config *config;
     struct log log;
     struct happenings happenings;
+    bool is_drained; /* a drain is over: everybody was sent away */
     double wall_start_s;
     uint64_t now_ns, random;
     unsigned news; /* what somebody has to look at, since mr__bench_step() began */

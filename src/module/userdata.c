@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "module/bench.h"
 #include "module/view.h"
+#include "service/drain.h"
 #include "service/players.h"
 
 #include <errno.h>
@@ -373,6 +374,32 @@ static int on_close_relay(lua_State *L)
     return finish(L, b, rc < 0 ? rc : mr__bench_settle(b));
 }
 
+/* drain(seconds or false): true; nil and why. */
+static int on_drain(lua_State *L)
+{
+    struct bench *b = check_running(L);
+    bool is_cancel = lua_isboolean(L, 2) && !lua_toboolean(L, 2);
+    double seconds = is_cancel ? 0 : luaL_checknumber(L, 2);
+    int rc;
+
+    luaL_argcheck(L, seconds >= 0 && seconds <= MR_DRAIN_MAX_S, 2, "seconds of a year at most");
+    rc = is_cancel ? mr__service_drain_cancel(b->service, "test", b->now_ns)
+                   : mr__service_drain(b->service, (uint64_t)(seconds * 1e9), "test", b->now_ns);
+    if (rc < 0) {
+        lua_pushnil(L);
+        lua_pushstring(L, rc == -ENOENT ? "there is no drain" : "it is stopping already");
+        return 2;
+    }
+    return finish(L, b, mr__bench_settle(b));
+}
+
+/* is_drained(): a drain is over, and nobody is there any more. */
+static int on_is_drained(lua_State *L)
+{
+    lua_pushboolean(L, check_bench(L)->is_drained);
+    return 1;
+}
+
 /* ---- strangers ------------------------------------------------------------------------------- */
 
 /* knock(from, port, datagrams): the flow that `knock` will name or nil, what became of them when
@@ -586,6 +613,8 @@ void mr__userdata_open(lua_State *L)
                                        {"session", on_session},
                                        {"relay", on_relay},
                                        {"close_relay", on_close_relay},
+                                       {"drain", on_drain},
+                                       {"is_drained", on_is_drained},
                                        {"knock", on_knock},
                                        {"answer_http", on_answer_http},
                                        {"answer_file", on_answer_file},

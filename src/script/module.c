@@ -22,7 +22,6 @@
 static const char *const later[] = {
     "resolve",
     "udp",
-    "drain",
     NULL,
 };
 

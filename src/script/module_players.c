@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sessions and relays as policies see them, and what they may do to them
- * (service/players.h). Control thread only.
+ * (service/players.h), to all of them as well (service/drain.h). Control thread only.
  *
  * A list leaves the visit by an error of Lua when the budget is spent; nothing is held
  * there. What ends a player takes effect when the service's turn is over, so a policy never
@@ -13,6 +13,7 @@
 #include "script/json.h"
 #include "script/module_part.h"
 #include "script/state.h"
+#include "service/drain.h"
 #include "service/players.h"
 
 #include <errno.h>
@@ -215,11 +216,36 @@ static int on_notify(lua_State *L)
     return 1;
 }
 
+/* Seconds, or false: taken back. */
+static int on_drain(lua_State *L)
+{
+    struct policy *p = mr__module_policy(L);
+    struct service *service = mr__module_acting(L, p, "relay.drain");
+    bool is_cancel = lua_isboolean(L, 1) && !lua_toboolean(L, 1);
+    double seconds =
+        is_cancel ? 0
+                  : mr__argument_number(L, 1, "relay.drain", "seconds", 0, MR_DRAIN_MAX_S,
+                                        "a number from 0 to 31622400, or false, is expected");
+    struct str by = {p->name, strlen(p->name)};
+    int rc = is_cancel ? mr__drain_cancel(service, by)
+                       : mr__drain_begin(service, (uint64_t)(seconds * 1e9), by);
+
+    if (rc == -ENOENT) {
+        return mr__module_fail(L, "there is no drain", "not-found");
+    }
+    if (rc != 0) {
+        return mr__module_fail(L, "it is stopping already", "busy");
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 void mr__module_open_players(lua_State *L, struct policy *p)
 {
     static const luaL_Reg functions[] = {
-        {"sessions", on_sessions}, {"session", on_session}, {"relays", on_relays}, {"get", on_get},
-        {"kick", on_kick},         {"close", on_close},     {"notify", on_notify}, {NULL, NULL}};
+        {"sessions", on_sessions}, {"session", on_session}, {"relays", on_relays},
+        {"get", on_get},           {"kick", on_kick},       {"close", on_close},
+        {"notify", on_notify},     {"drain", on_drain},     {NULL, NULL}};
 
     mr__module_add(L, functions, p);
 }

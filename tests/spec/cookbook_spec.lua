@@ -121,16 +121,6 @@ describe("a policy as people write them", function()
     assert.truthy(err:find("list: nets.txt: line 2: not a network: 10.0.0.0/33", 1, true), err)
   end)
 
-  it("is told by name what a later version brings", function()
-    local t = shipped.chain({ name = "later", chunk = [[
-      local relay = require "relay"
-      return {
-        commands = { drain = function() relay.drain(60) end },
-      }]] }, "dynamic")
-    local _, why = t:call("later", "drain")
-    assert.truthy(why:find("relay.drain comes with a later version", 1, true), why)
-  end)
-
   -- A UDP load balancer: every new client of port 7777 goes to the game server its address hashes to.
   local PROXY = [[
 local relay = require "relay"

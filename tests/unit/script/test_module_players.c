@@ -118,12 +118,40 @@ TEST(a_reason_that_is_not_given_is_the_policys_name)
     act_end(&a);
 }
 
+TEST(a_policy_drains_and_takes_it_back)
+{
+    struct player host, client;
+
+    begin_with_players(&host, &client);
+    while (world_lines_left(a.world, host.conn) > 0) {
+        world_line(a.world, host.conn);
+    }
+    CHECK_STR(act(&a, "same(select(3, relay.drain(false)), 'not-found')\n"
+                      "same(relay.drain(90.5), true) same(relay.drain(0.25), true)\n"
+                      "same(relay.drain(false), true) same(relay.drain(7), true)\n"
+                      "for _, bad in ipairs { -1, 0 / 0, 1 / 0, 31622401, '7', {} } do\n"
+                      "fails('relay.drain: seconds is', relay.drain, bad) end\n"
+                      "fails('relay.drain: seconds is true', relay.drain, true)\n"
+                      "fails('a number from 0 to 31622400, or false, is expected', relay.drain)"),
+              "admit");
+    CHECK_STR(world_line(a.world, host.conn), "notice draining:91");
+    CHECK_STR(world_line(a.world, host.conn), "notice draining:1");
+    CHECK_STR(world_line(a.world, host.conn), "notice drain-cancelled");
+    CHECK_STR(world_line(a.world, host.conn), "notice draining:7");
+    world_advance(a.world, 7100);
+    CHECK(mr__service_is_drained(a.world->service));
+    CHECK_STR(act(&a, "same(select(3, relay.drain(5)), 'busy')\n"
+                      "same(select(3, relay.drain(false)), 'busy')"),
+              "admit");
+    act_end(&a);
+}
+
 TEST(without_a_service_functions_that_act_raise)
 {
     act_begin(&a, NULL);
     a.rig.opts.service = NULL;
     CHECK_STR(act(&a, "for _, name in ipairs { 'sessions', 'session', 'relays', 'get', 'kick', "
-                      "'close', 'notify', 'store', 'limiter' } do\n"
+                      "'close', 'notify', 'drain', 'store', 'limiter' } do\n"
                       "fails('relay.' .. name .. ': there is no relay here', relay[name], 'a', "
                       "'x') end"),
               "admit");
@@ -174,6 +202,7 @@ TEST(lists_at_any_memory_cap_leave_nothing_behind)
 TEST_MAIN(TEST_CASE(players_and_relays_are_listed_and_found),
           TEST_CASE(a_player_is_told_a_word_and_kicked_and_a_relay_closed),
           TEST_CASE(a_reason_that_is_not_given_is_the_policys_name),
+          TEST_CASE(a_policy_drains_and_takes_it_back),
           TEST_CASE(without_a_service_functions_that_act_raise),
           TEST_CASE(a_long_list_is_paid_for_by_whoever_asks_for_it),
           TEST_CASE(lists_at_any_memory_cap_leave_nothing_behind))

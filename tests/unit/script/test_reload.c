@@ -257,7 +257,8 @@ TEST(load_cannot_act_on_players_and_blocks)
     static const char *const calls[] = {
         "relay.kick('1')",           "relay.close('51200.1')",
         "relay.notify('1', 'x')",    "relay.block('10.0.0.1', 1)",
-        "relay.unblock('10.0.0.1')",
+        "relay.unblock('10.0.0.1')", "relay.drain(5)",
+        "relay.drain(false)",
     };
 
     rig_start(&rig);

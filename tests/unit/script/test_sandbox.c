@@ -173,7 +173,6 @@ static const struct {
     {"_G[{}] = 1", "globals cannot be made"},
     {"return _G[{}]", "there is no global of this name"},
     /* module relay */
-    {"require('relay').drain(5)", "relay.drain comes with a later version"},
     {"require('relay').lgo.info('x')", "relay.lgo does not exist; did you mean log?"},
     {"require('relay').log.warning('x')", "relay.log.warning does not exist; did you mean warn?"},
     {"require('relay').log = nil", "relay is read-only"},
