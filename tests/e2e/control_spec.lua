@@ -280,7 +280,7 @@ describe("the commands", function()
       for command, words in pairs {
         status = { "command      ", "sessions     1", "mine,dynamic %(generation 1%)" },
         sessions = { "^ID  OID ", client.oid, "user=alice" },
-        relays = { "^ID  PEER " },
+        relays = { "^ID  KIND  PEER  TARGET " },
         policies = { "generation 1, loaded", "mine %s+register %s+1 " },
         blocks = { "^WHAT  LEFT " },
       } do

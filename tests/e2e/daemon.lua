@@ -218,6 +218,13 @@ local function parse_ports(text)
   return ports
 end
 
+-- "0.0.0.0:7777,0.0.0.0:7778": the numbers.
+local function parse_open(text)
+  local ports = {}
+  for address in text:gmatch("[^,]+") do ports[#ports + 1] = parse_address(address).port end
+  return ports
+end
+
 local function parse_ready(text)
   local command, registrar, web, relay = text:match(
     "ready command=([^%s\"]+) registrar=([^%s\"]+) http=([^%s\"]+) relay=([^%s\"]+)[^\n]*\n")
@@ -227,7 +234,8 @@ local function parse_ready(text)
   end
   if not command then return nil end
   return { command = reachable(parse_address(command)), registrar = reachable(parse_address(registrar)),
-    http = reachable(parse_address(web)), relay_ports = parse_ports(relay), relay_text = relay }
+    http = reachable(parse_address(web)), relay_ports = parse_ports(relay), relay_text = relay,
+    open_ports = parse_open(text:match("ready [^\n]* open=([^%s\"]+)") or "") }
 end
 
 local DEFAULTS = { socket_port = "0", http_port = "0", udp_registrar_port = "0", udp_relay_ports = "0+63",
