@@ -66,7 +66,7 @@ end
 describe("lua/README.md", function()
   setup(function()
     dir = (sh("mktemp -d")):match("^(%S+)")
-    sh("mkdir -p " .. dir .. "/example " .. dir .. "/recipe")
+    sh("mkdir -p " .. dir .. "/example " .. dir .. "/recipe " .. dir .. "/targets")
     for name, text in pairs(files) do write(name, text) end
   end)
   teardown(function() sh("rm -r " .. dir) end)
@@ -95,6 +95,21 @@ describe("lua/README.md", function()
     t.files["names.txt"] = "a\n"
     assert(t:load(path "example/moonrelay.lua"))
     assert.equal("ticket-missing", t:join({ ip = "10.0.0.1", udp = false }).reason)
+  end)
+
+  it("has open ports that send each client on to a game server", function()
+    path "targets/front.lua"
+    local t, seen = testing.new(), {}
+    t.hosts["game-2.fleet"], t.hosts["chat.fleet"] = "10.4.4.2", "10.4.4.9"
+    assert(t:load(path "targets/moonrelay.lua"))
+    local function target(sender, to)
+      local d = t:drop { sender = sender, port = to }
+      t:advance(0)
+      return d.ok and d.relay.target.text or d.reason
+    end
+    for i = 1, 20 do seen[target("203.0.113." .. i .. ":4000", 7777)] = true end
+    assert.same({ ["10.4.4.1:7000"] = true, ["10.4.4.2:7000"] = true }, seen)
+    assert.equal("10.4.4.9:9000", target("203.0.113.1:4000", 7778))
   end)
 
   it("has a recipe that counts relays by game", function()
