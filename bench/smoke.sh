@@ -13,3 +13,4 @@ luajit "$MR_SOURCE_DIR/bench/policies.lua" --quick reload strangers latency
 "$bench/bench_startup" 2
 "$bench/bench_relay" quick
 "$bench/bench_lookup" 200 2
+luajit "$MR_SOURCE_DIR/bench/lookup.lua" --quick
