@@ -66,7 +66,7 @@ end
 describe("lua/README.md", function()
   setup(function()
     dir = (sh("mktemp -d")):match("^(%S+)")
-    sh("mkdir -p " .. dir .. "/example " .. dir .. "/recipe " .. dir .. "/targets")
+    sh("mkdir -p " .. dir .. "/example " .. dir .. "/recipe " .. dir .. "/targets" .. " " .. dir .. "/plain")
     for name, text in pairs(files) do write(name, text) end
   end)
   teardown(function() sh("rm -r " .. dir) end)
@@ -171,6 +171,22 @@ describe("lua/README.md", function()
     local lines = t.lines[h.session.id]
     assert.equal("notice restart-in-10m", lines[#lines])
     assert.same({ chess = 1, none = 1 }, (t:call("news", "games")))
+  end)
+
+  it("has a program without the daemon that runs", function()
+    local out, status = sh("luajit " .. path "plain/hello.lua")
+    assert.equal("hello, moon\n", out)
+    assert.equal("0", status)
+  end)
+
+  it("names every function and method of module moonrelay", function()
+    local text = shipped.read("lua/moonrelay.lua")
+    for name in text:gmatch("\nmoonrelay%.([%w_]+) = core%.") do
+      assert.truthy(guide:find("moonrelay." .. name, 1, true), name)
+    end
+    for name in text:match("@class moonrelay.Udp\n(.-)\n\n"):gmatch("@field ([%w_]+) fun") do
+      assert.truthy(guide:find("`u:" .. name .. "(", 1, true), name)
+    end
   end)
 
   it("has no block of Lua that is not run here", function()
