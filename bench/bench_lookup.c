@@ -9,7 +9,7 @@
  *     bench_lookup [SENDS [ROUNDS]]        all ways interleaved, one line a round, then medians
  *     bench_lookup WAY SENDS ROUNDS PORT   one way; prints milliseconds, one line a round
  *
- * so that another driver can put other programs beside it. WAY: bare, c, turn, resolver.
+ * so that another driver can put other programs beside it. WAY: bare, c, reader, turn, resolver.
  * Start reading at ways[].
  */
 #include "bench_child.h"
@@ -28,7 +28,7 @@ static const char payload[PAYLOAD];
 struct run {
     uv_loop_t loop;
     struct mr_lookup *lookup;
-    struct mr_udp *udp;
+    struct mr_udp *udp, *sender, *reader; /* udp: one of the two */
     int bare;
     uint16_t port;
     const char *host;
@@ -88,6 +88,13 @@ static void go_chained(struct run *r, unsigned n)
     uv_run(&r->loop, UV_RUN_DEFAULT);
 }
 
+static void go_reader(struct run *r, unsigned n)
+{
+    r->udp = r->reader;
+    go_chained(r, n);
+    r->udp = r->sender;
+}
+
 static void look_next(struct mr_lookup_request *req, const struct mr_lookup_answer *answer)
 {
     struct run *r = req->user;
@@ -145,6 +152,7 @@ static const struct way {
 } ways[] = {
     {"bare", "a loop of sendto(2)", go_bare},
     {"c", "chained sends of an endpoint to a literal", go_chained},
+    {"reader", "the same, from an endpoint that is also read from", go_reader},
     {"turn", "the lookup of a literal and its turn, without the send", go_turns},
     {"resolver", "chained sends, the resolver asked for each", go_resolver},
 };
@@ -152,11 +160,25 @@ enum { WAYS = sizeof ways / sizeof ways[0] };
 
 /* ---- running ------------------------------------------------------------------------------ */
 
+static void on_message(void *user, const struct mr_addr *from, const struct mr_addr *local,
+                       const void *data, size_t n)
+{
+    (void)user, (void)from, (void)local, (void)data, (void)n;
+}
+
+static void open_endpoint(struct mr_udp **u, struct mr_lookup *lookup,
+                          const struct mr_udp_options *opts)
+{
+    struct mr_addr any = {.family = 4};
+
+    require(mr_udp_create(u, lookup, opts) == 0 && mr_udp_bind_address(*u, &any) == 0,
+            "no endpoint");
+}
+
 static void set_up(struct run *r, uint16_t port)
 {
     struct mr_lookup_options lookup = {.loop = &r->loop};
     struct mr_udp_options udp;
-    struct mr_addr any = {.family = 4};
     struct sockaddr_in sa = {.sin_family = AF_INET};
 
     memset(r, 0, sizeof *r);
@@ -170,8 +192,10 @@ static void set_up(struct run *r, uint16_t port)
     mr_lookup_set_resolver(r->lookup, &r->resolver);
     mr_udp_options_init(&udp, sizeof udp);
     udp.loop = &r->loop;
-    require(mr_udp_create(&r->udp, r->lookup, &udp) == 0 && mr_udp_bind_address(r->udp, &any) == 0,
-            "no endpoint");
+    open_endpoint(&r->sender, r->lookup, &udp);
+    udp.on_message = on_message;
+    open_endpoint(&r->reader, r->lookup, &udp);
+    r->udp = r->sender;
 }
 
 static void tear_down(struct run *r)
@@ -180,7 +204,8 @@ static void tear_down(struct run *r)
 
     mr_lookup_count(r->lookup, &counts);
     require(counts.resolver_calls == r->resolved, "a literal went to the resolver");
-    mr_udp_close(r->udp, NULL, NULL);
+    mr_udp_close(r->sender, NULL, NULL);
+    mr_udp_close(r->reader, NULL, NULL);
     mr_lookup_destroy(r->lookup);
     while (uv_run(&r->loop, UV_RUN_DEFAULT) != 0) {
     }
@@ -270,7 +295,7 @@ static void run_one(const char *name, unsigned sends, unsigned rounds, uint16_t 
             return;
         }
     }
-    require(0, "no such way (bare, c, turn, resolver)");
+    require(0, "no such way (bare, c, reader, turn, resolver)");
 }
 
 static unsigned number(const char *text, unsigned most)

