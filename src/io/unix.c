@@ -32,12 +32,9 @@ static int open_socket(void)
     return fd < 0 ? -errno : fd;
 }
 
-/* The folder of a path that fits into a sockaddr; made if it is missing; locked. */
-static int lock_folder(const struct sockaddr_un *sa)
+static void folder_of(const struct sockaddr_un *sa, char folder[sizeof sa->sun_path])
 {
-    char folder[sizeof sa->sun_path];
     char *slash;
-    int fd;
 
     strcpy(folder, sa->sun_path);
     slash = strrchr(folder, '/');
@@ -46,6 +43,43 @@ static int lock_folder(const struct sockaddr_un *sa)
     } else {
         strcpy(folder, ".");
     }
+}
+
+int mr__unix_make_folder(const char *path, uint32_t uid, uint32_t gid, enum unix_folder whose)
+{
+    struct sockaddr_un sa;
+    char folder[sizeof sa.sun_path];
+    struct stat st;
+    int rc = address_of(&sa, path), fd;
+    bool is_made;
+
+    if (rc < 0) {
+        return rc;
+    }
+    folder_of(&sa, folder);
+    is_made = mkdir(folder, 0700) == 0;
+    if (!is_made && errno != EEXIST) {
+        return -errno;
+    }
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    rc = fstat(fd, &st) < 0 ? -errno : 0;
+    if (rc == 0 && (is_made || whose == MR_UNIX_FOLDER_OURS) && st.st_uid == 0) {
+        rc = fchown(fd, uid, gid) < 0 ? -errno : 0;
+    }
+    close(fd);
+    return rc;
+}
+
+/* The folder of a path that fits into a sockaddr; made if it is missing; locked. */
+static int lock_folder(const struct sockaddr_un *sa)
+{
+    char folder[sizeof sa->sun_path];
+    int fd;
+
+    folder_of(sa, folder);
     if (mkdir(folder, 0700) < 0 && errno != EEXIST) {
         return -errno;
     }

@@ -20,6 +20,12 @@ struct unix_file {
  * -EEXIST: there is something that is no socket; -ENAMETOOLONG; or the kernel's. */
 int mr__unix_open(const char *path, int backlog, struct unix_file *file);
 
+/* Makes the folder of that path, of that user and mode 0700, for a process that may not make it
+ * later. What is there already is left alone, or given to the user as well when it is ours and
+ * root's. */
+enum unix_folder { MR_UNIX_FOLDER_NEW, MR_UNIX_FOLDER_OURS };
+int mr__unix_make_folder(const char *path, uint32_t uid, uint32_t gid, enum unix_folder whose);
+
 /* Takes one waiting connection, nonblocking. -EAGAIN: none waits. */
 int mr__unix_accept(int listener);
 

@@ -20,6 +20,7 @@
 #include "server/deeds.h"
 #include "server/reload.h"
 #include "server/startup.h"
+#include "server/user.h"
 #include "service/metrics.h"
 #include "service/service.h"
 
@@ -39,6 +40,7 @@ enum {
 struct mr_server {
     struct startup_sources sources;
     struct startup start;
+    struct user user;
     const struct settings_values *settings;
     struct banner banner;
     struct log_writer *writer;
@@ -451,8 +453,8 @@ static int let_players_in(struct mr_server *s, struct mr_server_error *err)
         mr__service_add_metrics(s->service, write_log_figures, s) < 0) {
         return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
     }
-    rc = open_control_socket(s, err);
-    if (rc < 0) {
+    if ((rc = open_control_socket(s, err)) < 0 ||
+        (rc = mr__user_give_up(&s->user, &s->banner, err)) < 0) {
         return rc;
     }
     rc = mr__control_start(s->control);
@@ -486,6 +488,7 @@ static int read_all(struct mr_server *s, const struct mr_server_options *opts,
     }
     if (rc == 0) {
         s->settings = mr__settings_values(s->start.settings);
+        rc = mr__user_find(&s->user, s->settings, err);
     }
     return rc;
 }
@@ -495,15 +498,16 @@ static int start(struct mr_server *s, const struct mr_server_options *opts,
 {
     int rc = read_all(s, opts, err);
 
-    if (rc < 0 || (rc = open_log(s, opts, err)) < 0) {
+    if (rc < 0 || (rc = mr__user_begin(&s->user, err)) < 0 || (rc = open_log(s, opts, err)) < 0) {
         return rc;
     }
     MR_LOG(&s->log, MR_LOG_INFO, "start", "moonrelay", LOG_STR("version", mr_version()));
     mr__startup_each_warning(&s->start, warn, &s->banner);
-    if ((rc = plan_files(s, err)) < 0 || (rc = start_engine(s, s->settings->workers, err)) < 0 ||
-        (rc = start_service(s, err)) < 0 || (rc = load_policies(s, err)) < 0 ||
-        (rc = bind_listeners(s, err)) < 0 || (rc = open_ports(s, err)) < 0 ||
-        (rc = let_players_in(s, err)) < 0) {
+    if ((rc = plan_files(s, err)) < 0 ||
+        (rc = mr__user_step_down(&s->user, &s->banner, &s->sources, err)) < 0 ||
+        (rc = start_engine(s, s->settings->workers, err)) < 0 || (rc = start_service(s, err)) < 0 ||
+        (rc = load_policies(s, err)) < 0 || (rc = bind_listeners(s, err)) < 0 ||
+        (rc = open_ports(s, err)) < 0 || (rc = let_players_in(s, err)) < 0) {
         return rc;
     }
     mr__banner_warn_ephemeral(&s->banner);

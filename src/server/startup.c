@@ -332,7 +332,7 @@ void mr__startup_each_warning(const struct startup *s, void (*say)(void *user, c
 int mr__startup_control_path(char path[MR_CONTROL_PATH_BYTES], const struct settings_values *v,
                              const struct startup_sources *from)
 {
-    const char *runtime = geteuid() == 0 ? "/run" : mr__startup_variable(from, "XDG_RUNTIME_DIR");
+    const char *runtime = getuid() == 0 ? "/run" : mr__startup_variable(from, "XDG_RUNTIME_DIR");
     bool is_usual = strcmp(v->control, "auto") == 0;
     int n;
 

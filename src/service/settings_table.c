@@ -383,7 +383,7 @@ const struct setting_row mr__setting_rows[] = {
     {"control", "auto", "path of the control socket; auto: its usual place; empty: none", read_text, AT(control), STRING, 0, 0},
     {"drain_timeout", "0s", "how long a stop lets running games go on", read_duration, AT(drain_timeout_ns), LIVE, 0, FOREVER},
     {"watch", "off", "reload when a policy file changes", read_bool, AT(watch), LIVE, 0, 0},
-    {"user", "", "user to become once everything is bound", read_text, AT(user), STRING | LATER, 0, 0},
+    {"user", "", "whom a daemon that root started becomes; empty: nobody else", read_text, AT(user), STRING, 0, 0},
     {"log_format", "text", "text or json", read_format, AT(log_format), LIVE, 0, 0},
     {"log_addresses", "full", "how players' addresses are logged: full, net (a /64 in IPv6) or none", read_addresses, AT(log_addresses), LIVE, 0, 0},
     {"caps_exempt", "", "comma list of networks to which no per-address cap applies", read_nets, AT(caps_exempt), STRING | LIVE, 0, 0},

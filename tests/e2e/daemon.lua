@@ -265,15 +265,34 @@ local function arguments(opts, dir)
   return args
 end
 
+-- The folder and what is in it, but not what is root's private matter.
+local function give_away(dir, opts)
+  if opts.mode then assert(uv.fs_chmod(dir, opts.mode)) end
+  if not opts.owner then return end
+  local scan = uv.fs_scandir(dir)
+  while scan do
+    local name = uv.fs_scandir_next(scan)
+    if not name then break end
+    assert(uv.fs_chown(dir .. "/" .. name, opts.owner[1], opts.owner[2]))
+  end
+  assert(uv.fs_chown(dir, opts.owner[1], opts.owner[2]))
+  for _, name in ipairs(opts.private or {}) do
+    assert(uv.fs_chown(dir .. "/" .. name, 0, 0))
+    assert(uv.fs_chmod(dir .. "/" .. name, tonumber("600", 8)))
+  end
+end
+
 --- Starts the daemon and waits until it is ready. `opts.set` are settings ({ key = value }, false: leave
 --- it out), `opts.config` is the text of a config file, `opts.files` further files beside it,
 --- `opts.policies` go to --policy, `opts.control_pair = false` opens none (for tests that count),
 --- `opts.preload` is a library for the daemon (see resolver.lua), `opts.quiet` is for a level that prints no
---- ready line.
+--- ready line, `opts.owner` ({ uid, gid }), `opts.private` (files that stay root's) and `opts.mode` are for its folder.
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
-  local ok, self = pcall(spawn, arguments(opts, dir), { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd,
+  local args = arguments(opts, dir)
+  give_away(dir, opts)
+  local ok, self = pcall(spawn, args, { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd,
     limit_files = opts.limit_files, preload = opts.preload })
   if not ok then
     remove_tree(dir)

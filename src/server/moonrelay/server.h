@@ -67,8 +67,9 @@ MR_SERVER_API int mr_server_print_settings(const struct mr_server_options *opts,
                                            FILE *out, struct mr_server_error *err);
 
 /* Binds everything and loads the policies: on success the server is ready to step. On failure
- * nothing is left open or running. Two things concern the whole process: the soft limit of open
- * files is raised to the hard one, and SIGPIPE is ignored if its action was the default. */
+ * nothing is left open or running. Three things concern the whole process: the soft limit of open
+ * files is raised to the hard one, SIGPIPE is ignored if its action was the default, and with the
+ * setting `user` a process of root's becomes that user, in all of its threads and for ever. */
 MR_SERVER_API int mr_server_create(struct mr_server **out, const struct mr_server_options *opts,
                                    struct mr_server_error *err);
 /* Accepts NULL. */
