@@ -200,17 +200,13 @@ static bool has_public_interface(void)
     return found;
 }
 
-void mr__banner_warn_addresses(const struct banner *b)
+void mr__banner_warn_addresses(const struct banner *b, const struct mr_addr *udp_host)
 {
     const struct settings_values *v = b->settings;
-    struct mr_addr host;
-    unsigned class = 0;
+    unsigned class = mr_addr_classify(udp_host);
 
     if (v->public_address && *v->public_address) {
         return;
-    }
-    if (mr_addr_parse_ip(&host, v->udp_host, strlen(v->udp_host), NULL) == MR_ADDR_OK) {
-        class = mr_addr_classify(&host);
     }
     if (class & (MR_ADDR_PRIVATE | MR_ADDR_LINK_LOCAL)) {
         warn(b,
@@ -309,7 +305,6 @@ static void say_relays(const struct banner *b, const char *ranges, const struct 
 void mr__banner_listening(const struct banner *b, const struct control_endpoints *at,
                           const char *ranges)
 {
-    struct mr_addr udp_host = {.family = 0};
     char rule[32];
 
     snprintf(rule, sizeof rule, "%u/tcp", at->command.port);
@@ -318,8 +313,7 @@ void mr__banner_listening(const struct banner *b, const struct control_endpoints
     say_listens(b, "registrar", rule, &at->registrar);
     snprintf(rule, sizeof rule, "%u/tcp", at->http.port);
     say_listens(b, "http", rule, &at->http);
-    (void)mr_addr_parse_ip(&udp_host, b->settings->udp_host, strlen(b->settings->udp_host), NULL);
-    say_relays(b, ranges, &udp_host);
+    say_relays(b, ranges, &at->registrar); /* the host of both is udp_host */
 }
 
 void mr__banner_open(const struct banner *b, const struct service *service)

@@ -24,7 +24,7 @@ void mr__banner_warn(const struct banner *b, const char *text);
 
 /* Warnings about the machine: the kernel's range of ephemeral ports, addresses, buffers. */
 void mr__banner_warn_ephemeral(const struct banner *b);
-void mr__banner_warn_addresses(const struct banner *b);
+void mr__banner_warn_addresses(const struct banner *b, const struct mr_addr *udp_host);
 void mr__banner_warn_ports(const struct banner *b, const struct port_report *report);
 
 /* "49152-51200,51300" of every open relay port, for mr__free(); NULL: out of memory. */

@@ -153,20 +153,6 @@ static int start_engine(struct mr_server *s, int workers, struct mr_server_error
     return 0;
 }
 
-static int read_host(struct mr_addr *out, const char *key, const char *host, uint16_t port,
-                     struct mr_server_error *err)
-{
-    enum mr_addr_error e = mr_addr_parse_ip(out, host, strlen(host), NULL);
-
-    if (e != MR_ADDR_OK) {
-        return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, -EINVAL,
-                                "%s = \"%.100s\": %s; expected a literal address", key, host,
-                                mr_addr_error_text(e));
-    }
-    out->port = port;
-    return 0;
-}
-
 static void ask_reload(struct mr_server *s, const char *by)
 {
     if (!s->reload || mr__reload_ask(s->reload, MR_RELOAD, by, NULL, NULL) < 0) {
@@ -290,22 +276,84 @@ static int load_policies(struct mr_server *s, struct mr_server_error *err)
 
 /* ---- listeners --------------------------------------------------------------------------- */
 
+/* A host that is looked up. */
+struct place {
+    const char *key, *host;
+    struct mr_addr *at;
+    struct mr_lookup_request req;
+    bool is_told;
+    int rc;
+    char why[MR_LOOKUP_TEXT_MAX + 1];
+};
+enum { PLACES = 3 };
+
+static void on_place(struct mr_lookup_request *req, const struct mr_lookup_answer *answer)
+{
+    struct place *p = req->user;
+
+    p->is_told = true;
+    p->rc = answer->rc;
+    if (answer->rc < 0) {
+        snprintf(p->why, sizeof p->why, "%s", answer->message);
+    } else {
+        uint16_t port = p->at->port;
+        *p->at = answer->addr;
+        p->at->port = port;
+    }
+}
+
+/* Names are asked for like every other, through policies where they want it; the loop turns
+ * meanwhile. A literal is there on the next turn. */
+static int find_places(struct mr_server *s, struct place *places, struct mr_server_error *err)
+{
+    unsigned told = 0;
+    int rc = 0;
+
+    for (unsigned i = 0; i < PLACES; i++) {
+        struct place *p = &places[i];
+
+        p->req = (struct mr_lookup_request){.done = on_place, .user = p};
+        mr_lookup_start(mr__control_lookup(s->control), &p->req, p->host, strlen(p->host), 0,
+                        MR_LOOKUP_LISTEN, 0);
+    }
+    while (told < PLACES && !mr__control_is_stopped(s->control)) {
+        turn(s, READY_LOOK_MS * 20);
+        for (told = 0; told < PLACES && places[told].is_told; told++) {
+        }
+    }
+    for (unsigned i = 0; i < PLACES; i++) {
+        struct place *p = &places[i];
+
+        mr_lookup_cancel(&p->req);
+        if (rc == 0 && !p->is_told) {
+            rc = mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -EINTR,
+                                  "stopped while %s = \"%.255s\" is looked up", p->key, p->host);
+        } else if (rc == 0 && p->rc < 0) {
+            rc = mr__startup_fail(err, MR_SERVER_EXIT_FAILED, p->rc,
+                                  "%s = \"%.255s\" cannot be looked up: %s", p->key, p->host,
+                                  p->why);
+        }
+    }
+    return rc;
+}
+
 static int bind_listeners(struct mr_server *s, struct mr_server_error *err)
 {
     const struct settings_values *v = s->settings;
-    struct control_endpoints at;
+    struct control_endpoints at = {.command.port = v->socket_port,
+                                   .registrar.port = v->udp_registrar_port,
+                                   .http.port = v->http_port};
+    struct place places[PLACES] = {
+        {.key = "socket_host", .host = v->socket_host, .at = &at.command},
+        {.key = "udp_host", .host = v->udp_host, .at = &at.registrar},
+        {.key = "http_host", .host = v->http_host, .at = &at.http}};
     const char *failed = NULL;
-    int rc = read_host(&at.command, "socket_host", v->socket_host, v->socket_port, err);
+    int rc = find_places(s, places, err);
 
-    if (rc == 0) {
-        rc = read_host(&at.registrar, "udp_host", v->udp_host, v->udp_registrar_port, err);
-    }
-    if (rc == 0) {
-        rc = read_host(&at.http, "http_host", v->http_host, v->http_port, err);
-    }
     if (rc < 0) {
         return rc;
     }
+    mr__service_set_udp_host(s->service, &at.registrar);
     s->at = at;
     rc = mr__control_bind(s->control, &s->at, &failed);
     if (rc < 0) {
@@ -511,7 +559,7 @@ static int start(struct mr_server *s, const struct mr_server_options *opts,
         return rc;
     }
     mr__banner_warn_ephemeral(&s->banner);
-    mr__banner_warn_addresses(&s->banner);
+    mr__banner_warn_addresses(&s->banner, &s->at.registrar);
     mr__banner_listening(&s->banner, &s->at, s->ranges);
     mr__banner_open(&s->banner, s->service);
     mr__banner_policies(&s->banner, s->policies);

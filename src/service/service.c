@@ -197,18 +197,15 @@ static int init_tables(struct service *s)
 
 /* Texts of settings that are kept parsed; they were checked when they were read. */
 struct parsed {
-    struct mr_addr udp_host, public_address;
+    struct mr_addr public_address;
     struct nets exempt;
 };
 
 static int parse_settings(struct parsed *p, const struct settings_values *v)
 {
-    const char *host = v->udp_host, *public = v->public_address;
+    const char *public = v->public_address;
 
     *p = (struct parsed){.public_address = {.family = 0}};
-    if (mr_addr_parse_ip(&p->udp_host, host, strlen(host), NULL) != MR_ADDR_OK) {
-        return -EINVAL;
-    }
     if (public[0] &&
         mr_addr_parse_ip(&p->public_address, public, strlen(public), NULL) != MR_ADDR_OK) {
         return -EINVAL;
@@ -220,19 +217,36 @@ static void use_parsed(struct service *s, const struct parsed *p)
 {
     mr__nets_deinit(&s->caps_exempt);
     s->caps_exempt = p->exempt;
-    s->udp_host = p->udp_host;
     s->public_address = p->public_address;
+}
+
+/* A name is the wildcard until whoever opens sockets has looked it up; in relay.testing it stays
+ * so.
+ */
+static void read_udp_host(struct service *s, const char *host)
+{
+    if (mr_addr_parse_ip(&s->udp_host, host, strlen(host), NULL) != MR_ADDR_OK) {
+        s->udp_host = (struct mr_addr){.family = 4};
+    }
 }
 
 static int read_settings(struct service *s)
 {
+    const struct settings_values *v = mr__settings_values(s->settings);
     struct parsed parsed;
-    int rc = parse_settings(&parsed, mr__settings_values(s->settings));
+    int rc = parse_settings(&parsed, v);
 
     if (rc == 0) {
         use_parsed(s, &parsed);
+        read_udp_host(s, v->udp_host);
     }
     return rc;
+}
+
+void mr__service_set_udp_host(struct service *s, const struct mr_addr *host)
+{
+    s->udp_host = *host;
+    s->udp_host.port = 0;
 }
 
 int mr__service_create(struct service **out, const struct service_options *opts, uint64_t now_ns)

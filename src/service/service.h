@@ -100,6 +100,10 @@ void mr__service_observe(struct service *s,
  * at any time: what it wants has changed (other policies were loaded). */
 void mr__service_set_hooks(struct service *s, const struct hooks *hooks);
 
+/* What the setting udp_host is, when it is a name or policies say what it becomes: before ports are
+ * opened. A reload does not change it. */
+void mr__service_set_udp_host(struct service *s, const struct mr_addr *host);
+
 /* Opens the relay ports of the settings. Ports that cannot be bound are left out with a warning;
  * -EADDRINUSE etc. when none could. clamped: the smallest receive buffer granted when it is less
  * than asked, else 0. */

@@ -27,8 +27,7 @@ struct settings_values {
     uint32_t oid_length, pid_length, words_oid_length;
     const char *oid_charset, *pid_charset;
     bool enable_words_oid;
-    const char *socket_host, *http_host,
-        *udp_host; /* literal addresses (a name comes with lookup) */
+    const char *socket_host, *http_host, *udp_host; /* literal addresses or names */
     uint16_t socket_port, http_port, udp_registrar_port;
     struct port_list udp_relay_ports;
     uint64_t udp_relay_timeout_ns;

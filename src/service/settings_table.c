@@ -258,14 +258,37 @@ static int read_text(const struct setting_row *row, const char *text, size_t n, 
     return keep_text(text, n, field);
 }
 
+/* Labels of letters, digits, `-` and `_`. The last one is no number: that would be a mistyped
+ * address, which a resolver may read as another one. */
+static bool is_host_name(const char *text, size_t n)
+{
+    size_t label = 0, digits = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+        bool is_digit = c >= '0' && c <= '9';
+
+        if (c == '.' && label > 0 && i + 1 < n) {
+            label = digits = 0;
+        } else if (is_letter || is_digit) {
+            label++;
+            digits += is_digit;
+        } else {
+            return false;
+        }
+    }
+    return n <= 253 && label > 0 && digits < label;
+}
+
 static int read_host(const struct setting_row *row, const char *text, size_t n, void *field,
                      char *why)
 {
     struct mr_addr a;
 
     (void)row;
-    if (mr_addr_parse_ip(&a, text, n, NULL) != MR_ADDR_OK) {
-        return refuse(why, "expected an IP address such as 0.0.0.0 or ::");
+    if (mr_addr_parse_ip(&a, text, n, NULL) != MR_ADDR_OK && !is_host_name(text, n)) {
+        return refuse(why, "expected an IP address such as 0.0.0.0 or ::, or a host name");
     }
     return keep_text(text, n, field);
 }
@@ -356,9 +379,9 @@ const struct setting_row mr__setting_rows[] = {
     {"pid_charset", ALPHABET, "what secret ids are made of: 2 to 94 distinct characters", read_charset, AT(pid_charset), NORAY | STRING | LIVE, 0, 0},
     {"enable_words_oid", "false", "ids made of words, like FalconTimberYolk, instead of characters", read_bool, AT(enable_words_oid), NORAY | LIVE, 0, 0},
     {"words_oid_length", "3", "how many words", read_count, AT(words_oid_length), NORAY | LIVE, 1, 32},
-    {"socket_host", "0.0.0.0", "address of the command channel (TCP)", read_host, AT(socket_host), NORAY | STRING, 0, 0},
+    {"socket_host", "0.0.0.0", "address or name of the command channel (TCP)", read_host, AT(socket_host), NORAY | STRING, 0, 0},
     {"socket_port", "8890", "its port; 0: the kernel's choice", read_port, AT(socket_port), NORAY, 0, 0},
-    {"http_host", "0.0.0.0", "address of metrics and health checks (HTTP)", read_host, AT(http_host), NORAY | STRING, 0, 0},
+    {"http_host", "0.0.0.0", "address or name of metrics and health checks (HTTP)", read_host, AT(http_host), NORAY | STRING, 0, 0},
     {"http_port", "8891", "its port; 0: the kernel's choice", read_port, AT(http_port), NORAY, 0, 0},
     {"udp_registrar_port", "8809", "port of the registrar (UDP), at udp_host; 0: the kernel's choice", read_port, AT(udp_registrar_port), NORAY, 0, 0},
     {"udp_relay_ports", "49152-51200", "ports of the relays (UDP), at udp_host: 2048, 2048-2051, 2048+3, 0+7", read_ports, AT(udp_relay_ports), NORAY | LIVE, 0, 0},
@@ -373,7 +396,7 @@ const struct setting_row mr__setting_rows[] = {
     /* our own */
     {"config", "", "path of the config file, a Lua file", read_text, AT(config), STRING, 0, 0},
     {"policies", "dynamic", "comma list of shipped policies and of paths, instead of the config file's", read_text, AT(policies), STRING | LIVE, 0, 0},
-    {"udp_host", "0.0.0.0", "address of registrar and relay ports; :: serves both families", read_host, AT(udp_host), STRING, 0, 0},
+    {"udp_host", "0.0.0.0", "address or name of registrar and relay ports; :: serves both families", read_host, AT(udp_host), STRING, 0, 0},
     {"public_address", "", "address players reach us at, for connect through the relay; empty: the one they connected to", read_public_address, AT(public_address), STRING | LIVE, 0, 0},
     {"pairing", "paired", "paired: datagrams pass within pairs only; open: from every relay to every relay", read_pairing, AT(pairing_open), 0, 0, 0},
     {"connect", "direct", "direct: connect tells addresses; relay: it goes through the relay", read_connect, AT(connect_relay), LIVE, 0, 0},

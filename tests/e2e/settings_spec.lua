@@ -84,7 +84,7 @@ describe("settings", function()
     pid_charset = { "a", "aa" },
     words_oid_length = { "0", "three" },
     socket_host = { "", "256.0.0.1", "127.0.0.1:80", "[::1]" },
-    udp_host = { "1.2.3", "::g" },
+    udp_host = { "1.2.3", "127.1", "::g", "a..fleet", ".fleet", "a.fleet.", "a.fleet:1", "a.0" },
     public_address = { "999.1.1.1" },
     workers = { "-1", "many", "1.5" },
     udp_buffer = { "1 meg", "" },
@@ -135,7 +135,7 @@ describe("settings", function()
       oid_length = { "1", "256" },
       pairing = { "paired", "open" },
       connect = { "direct", "relay" },
-      udp_host = { "0.0.0.0", "::", "127.0.0.1", "::1" },
+      udp_host = { "0.0.0.0", "::", "127.0.0.1", "::1", "localhost", "relay-1.fleet_2.example", "1.fleet", "0.a0" },
     }
     for key, values in pairs(RIGHT) do
       for _, value in ipairs(values) do
