@@ -157,7 +157,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 }
 
 /* Whoever only sends is in no epoll set: the kernel wakes those for each datagram that has left,
- * which is 4 % of a send, whether it was asked about writing or not. */
+ * which is 5 to 10 % of a send, whether it was asked about writing or not. */
 void mr__udp_watch(struct mr_udp *u)
 {
     bool reads = u->opts.on_message && !u->is_paused;
