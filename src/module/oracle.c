@@ -163,6 +163,19 @@ static void answer(const struct question *q, const struct lookup_answer *a)
     mr_lookup_answer(q->program->lookup, q->ticket, &a->answer);
 }
 
+/* It was taken away since the question came. */
+static void answer_gone(const struct question *q)
+{
+    struct lookup_answer a;
+
+    if (q->whose == OF_LOOKUP) {
+        mr_lookup_answer(q->program->lookup, q->ticket, NULL); /* the built-in one */
+    } else {
+        fail(&a, "failed", q->host, "the resolver was taken away");
+        answer(q, &a);
+    }
+}
+
 static int ask(lua_State *L)
 {
     const struct question *q = lua_touserdata(L, 1);
@@ -171,8 +184,7 @@ static int ask(lua_State *L)
 
     push_function(L, q);
     if (lua_isnil(L, -1)) {
-        /* It was taken away since the question came: the next one answers. */
-        mr_lookup_answer(q->program->lookup, q->ticket, NULL);
+        answer_gone(q);
         return 0;
     }
     first = lua_gettop(L);

@@ -78,6 +78,23 @@ describe("a program", function()
       moonrelay.resolve("localhost", 4, print)]])
   end)
 
+  it("ends well although finalizers use what is ending", function()
+    prints("made\nthe program has ended\n", [[
+      local moonrelay
+      local first = newproxy(true) -- ends after the program
+      getmetatable(first).__gc = function()
+        local ok, why = pcall(moonrelay.udp)
+        print(not ok and why)
+      end
+      moonrelay = require "moonrelay"
+      local last = newproxy(true) -- ends before it
+      getmetatable(last).__gc = function()
+        moonrelay.udp():bind("127.0.0.1", 0, print)
+        print "made"
+      end
+      moonrelay.run()]])
+  end)
+
   it("ends well while a resolver hangs, and does not wait for it", function()
     local start = os.time()
     prints("", [[
@@ -86,6 +103,20 @@ describe("a program", function()
       moonrelay.step()
       moonrelay.step()]])
     assert.is_true(os.time() - start < 10)
+  end)
+
+  it("is not left by the resolver's threads when its state is closed and it lives on", function()
+    prints("closed\n", [[
+      local ffi = require "ffi"
+      ffi.cdef "int poll(void *, unsigned long, int);"
+      local last = newproxy(true) -- made before the module is loaded: ends after it was unloaded
+      getmetatable(last).__gc = function()
+        ffi.C.poll(nil, 0, 300)
+        print "closed"
+      end
+      local moonrelay = require "moonrelay"
+      for i = 1, 8 do moonrelay.resolve(i .. ".invalid", 4, function() end) end
+      moonrelay.step()]])
   end)
 
   it("fails with the traceback of a callback that raises", function()

@@ -431,6 +431,20 @@ describe("a lookup of an endpoint's own", function()
     close(u, own)
   end)
 
+  it("that is taken away before it is asked leaves the question to the built-in one", function()
+    moonrelay.set_lookup(function() return "127.0.0.9" end)
+    local got
+    moonrelay.resolve("127.0.0.1", 4, function(address) got = address end)
+    moonrelay.set_lookup(nil)
+    moonrelay.run()
+    assert.equal("127.0.0.1", got)
+    replace_resolver(function() return "127.0.0.9" end)
+    moonrelay.resolve("game.example", 4, function(_, message) got = message end)
+    moonrelay.set_resolver(nil)
+    moonrelay.run()
+    assert.equal("game.example: the resolver was taken away", got)
+  end)
+
   it("that is not a function is refused when the endpoint is made", function()
     for _, value in ipairs { 7, "text", true, {} } do
       local ok, why = pcall(function() return (moonrelay.udp { lookup = value }) end)
