@@ -1,9 +1,51 @@
 -- SPDX-License-Identifier: MIT
 -- Names in a running daemon: what is asked of the resolver and what is not, and that nothing waits for one
 -- that hangs.
+local backend = require "backend"
+local control = require "control"
 local daemon = require "daemon"
+local loop = require "loop"
 local player = require "player"
 local resolver = require "resolver"
+
+-- A policy that asks for a url: what its caller is told is "200", or the code and the message.
+local FETCH = [[
+  local relay = require "relay"
+  return {
+    commands = {
+      fetch = function(url, timeout)
+        local response, message, code = relay.http { url = url, timeout = tonumber(timeout) }
+        return response and tostring(response.status) or code .. " " .. message
+      end,
+    },
+  }
+]]
+
+local function send_fetch(client, url, timeout)
+  client:send("POST", "/v1/call", ('{"policy": "fetch", "verb": "fetch", "args": ["%s", "%s"]}'):format(url, timeout))
+end
+
+local function answer_of(client, seconds)
+  local response
+  loop.wait(function()
+    response = client:take()
+    return response
+  end, "the end of a request", seconds)
+  return response.body:match('"result":"(.-)"}') or response.body
+end
+
+local function fetch(server, url, timeout)
+  local client = control.connect(server)
+  send_fetch(client, url, timeout or 20)
+  local text = answer_of(client, 30)
+  client:close()
+  return text
+end
+
+local function options(names)
+  return names:options { set = { control = "control.sock" }, policies = { "./fetch.lua" },
+    files = { ["fetch.lua"] = FETCH } }
+end
 
 describe("lookup", function()
   it("asks no resolver when every address of the settings is a literal", function()
@@ -50,5 +92,64 @@ describe("lookup", function()
       assert.is_truthy(result.stderr:find('udp_host = "' .. host .. '" cannot be looked up: ' .. host .. ": " .. why,
         1, true), result.stderr)
     end
+  end)
+
+  it("asks once for the name in a policy's request and not for an address in it", function()
+    local names = resolver.new { ["a.fleet"] = "127.0.0.1" }
+    finally(function() names:close() end)
+    local web = backend.open(function() return { body = "hi" } end)
+    local port = web.url:match("%d+$")
+    daemon.with(options(names), function(server)
+      assert.equal("200", fetch(server, web.url))
+      assert.equal(0, names:calls())
+      assert.equal("200", fetch(server, "http://a.fleet:" .. port))
+      assert.same({ 1, 1 }, { names:calls(), names:calls("a.fleet") })
+      assert.equal("a.fleet:" .. port, web.requests[2].headers.host)
+      assert.equal("resolve b.fleet: Name or service not known", fetch(server, "http://b.fleet:" .. port))
+      assert.equal(1, server:metric("moonrelay_lookup_total", { kind = "literal", result = "ok" }) - 3) -- listeners
+      assert.equal(1, server:metric("moonrelay_lookup_total", { kind = "resolver", result = "ok" }))
+      assert.equal(1, server:metric("moonrelay_lookup_total", { kind = "resolver", result = "not-found" }))
+      assert.equal(2, server:metric("moonrelay_lookup_duration_seconds_count", {}))
+    end)
+  end)
+
+  it("that hangs costs those who wait for that name their time and nobody else", function()
+    local names = resolver.new { ["h.fleet"] = "hang" }
+    finally(function() names:close() end)
+    local web = backend.open(function() return { body = "hi" } end)
+    local port = web.url:match("%d+$")
+    daemon.with(options(names), function(server)
+      local waiting = {}
+      for i = 1, 6 do
+        waiting[i] = control.connect(server)
+        send_fetch(waiting[i], "http://h.fleet:" .. port, i == 6 and 1 or 60)
+      end
+      loop.wait(function() return names:calls() == 4 end, "four threads that hang")
+      assert.equal("timeout h.fleet: no address within the timeout", answer_of(waiting[6], 20))
+      -- Whoever has an address goes on: players, their commands, the registrar, requests, the page of figures.
+      local pair = player.relay(player.join(server), player.join(server))
+      player.exchange(pair)
+      assert.equal("200", fetch(server, web.url))
+      assert.equal(0, server:metric("moonrelay_lookup_total", { kind = "resolver", result = "ok" }))
+      for i = 1, 5 do assert.equal("resolve h.fleet: no answer in time", answer_of(waiting[i], 30)) end
+      player.exchange(pair)
+      assert.equal(4, names:calls()) -- there is no fifth thread
+      assert.equal(5, server:metric("moonrelay_lookup_total", { kind = "resolver", result = "timeout" }))
+      assert.equal(1, server:metric("moonrelay_lookup_total", { kind = "resolver", result = "cancelled" }))
+      names:set("h.fleet", "127.0.0.1")
+      assert.equal("200", fetch(server, "http://h.fleet:" .. port))
+      for _, client in ipairs(waiting) do client:close() end
+    end)
+  end)
+
+  it("that hangs keeps no daemon from ending", function()
+    local names = resolver.new { ["h.fleet"] = "hang" }
+    finally(function() names:close() end)
+    daemon.with(options(names), function(server)
+      local client = control.connect(server)
+      send_fetch(client, "http://h.fleet/", 60)
+      loop.wait(function() return names:calls() == 1 end, "a thread that hangs")
+      client:close()
+    end)
   end)
 end)
