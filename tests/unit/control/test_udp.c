@@ -1155,6 +1155,149 @@ TEST(an_endpoint_may_be_closed_from_any_of_its_callbacks)
     }
 }
 
+/* ---- chance ------------------------------------------------------------------------------ */
+
+enum { CALLS = 60 };
+
+/* Every call that was taken, in order; told never more than once. */
+struct history {
+    struct told t[CALLS];
+    unsigned n;
+};
+
+static void call_at_random(struct fixture *f, struct history *c)
+{
+    static const char *const hosts[] = {"a", "b", "127.0.0.1", NULL};
+    const char *host = hosts[test_random_below(4)];
+    size_t n = host ? strlen(host) : 0;
+    uint16_t port = test_random_below(8) ? f->port : 0;
+    struct told *t = &c->t[c->n];
+    int rc = -1;
+
+    switch (test_random_below(8)) {
+    case 0:
+        rc = mr_udp_bind(f->udp, host, n, 0, on_told, t);
+        break;
+    case 1:
+        rc = mr_udp_connect(f->udp, host, n, port, on_told, t);
+        break;
+    default:
+        if (test_random_below(3) == 0) {
+            host = NULL;
+            n = port = 0;
+        }
+        rc = mr_udp_send(f->udp, "x", 1, host, n, port, on_told, t);
+        break;
+    }
+    c->n += rc == 0;
+}
+
+/* Of questions that may be over already; the oldest are forgotten. */
+static void answer_at_random(struct fixture *f)
+{
+    unsigned n = f->w.asked.n < 256 ? f->w.asked.n : 256;
+    struct question *q = n ? &f->w.asked.q[test_random_below(n)] : NULL;
+    struct mr_addr addr = any_loopback(4);
+
+    if (!q) {
+        return;
+    }
+    if (q->op == MR_LOOKUP_BIND && test_random_below(2)) {
+        memset(addr.ip, 0, sizeof addr.ip);
+    }
+    switch (test_random_below(6)) {
+    case 0:
+        (void)answer_error(&f->w.asked, q->ticket, "no-luck");
+        break;
+    case 1:
+        (void)answer_with(&f->w.asked, q->ticket, any_loopback(6));
+        break;
+    default:
+        (void)answer_with(&f->w.asked, q->ticket, addr);
+        break;
+    }
+}
+
+static void disturb_at_random(struct fixture *f)
+{
+    static const int errors[] = {EAGAIN, EAGAIN, EPERM, ENOBUFS};
+
+    switch (test_random_below(5)) {
+    case 0:
+        (void)mr_udp_disconnect(f->udp);
+        break;
+    case 1:
+        mr_udp_pause(f->udp);
+        break;
+    case 2:
+        mr_udp_resume(f->udp);
+        break;
+    default:
+        fault_next(test_random_below(2) ? FAULT_SENDTO : FAULT_SENDMMSG,
+                   errors[test_random_below(4)]);
+        break;
+    }
+}
+
+/* Held questions are answered by whatever comes, until all is told. */
+static bool all_told(struct fixture *f, const struct history *c)
+{
+    for (unsigned i = 0; i < f->w.asked.n && i < 256; i++) {
+        (void)answer_with(&f->w.asked, f->w.asked.q[i].ticket, any_loopback(4));
+    }
+    return count_told(c->t, c->n) == c->n;
+}
+
+static void live_at_random(bool drains)
+{
+    struct fixture f;
+    struct history c;
+    unsigned told;
+
+    memset(&c, 0, sizeof c);
+    set_up(&f, 4, OWN, 60000);
+    f.w.asked.script = SCRIPT_HOLD;
+    for (unsigned i = 0; i < 300 && c.n < CALLS; i++) {
+        switch (test_random_below(6)) {
+        case 0:
+        case 1:
+            mr__alloc_fail_after(test_random_below(10) ? -1 : (long)test_random_below(3));
+            call_at_random(&f, &c);
+            mr__alloc_fail_after(-1);
+            break;
+        case 2:
+        case 3:
+            answer_at_random(&f);
+            break;
+        case 4:
+            disturb_at_random(&f);
+            break;
+        default:
+            uv_run(&f.w.loop, UV_RUN_NOWAIT);
+            break;
+        }
+    }
+    if (drains) {
+        REQUIRE_IN_TURNS(&f.w.loop, all_told(&f, &c));
+    }
+    told = count_told(c.t, c.n);
+    mr_udp_close(f.udp, on_closed, &f.closed);
+    REQUIRE_IN_TURNS(&f.w.loop, f.closed == 1);
+    f.udp = NULL;
+    CHECK_EQ(count_told(c.t, c.n), told);
+    for (unsigned i = 0; i < c.n; i++) {
+        CHECK_LE(c.t[i].n, 1u);
+    }
+    tear_down(&f);
+}
+
+TEST(whatever_happens_each_call_is_told_once_and_none_after_a_close)
+{
+    for (int i = 0; i < 300; i++) {
+        live_at_random(i % 2 == 0);
+    }
+}
+
 /* ---- memory ------------------------------------------------------------------------------- */
 
 /* All an endpoint does, with the n-th and every later allocation failing. Whether all went well. */
@@ -1281,5 +1424,6 @@ TEST_MAIN(
     TEST_CASE(after_a_close_during_a_lookup_only_the_close_callback_comes),
     TEST_CASE(a_close_while_the_resolver_works_leaves_nothing_behind),
     TEST_CASE(an_endpoint_may_be_closed_from_any_of_its_callbacks),
+    TEST_CASE(whatever_happens_each_call_is_told_once_and_none_after_a_close),
     TEST_CASE(an_allocation_that_fails_is_an_error_of_that_call_and_leaks_nothing),
     TEST_CASE(a_chain_of_sends_to_a_literal_allocates_nothing))
