@@ -77,6 +77,11 @@ local DropEvent = {}
 ---@return string
 function DropEvent:peek(n) end
 
+---@class relay.LookupEvent: relay.Event
+---@field host string # as it was given
+---@field family? 4|6 # nil: either
+---@field op "bind"|"connect"|"send"|"target"|"listen"|"http"|"resolve" # what for
+
 ---@class relay.DestroyedEvent: relay.Event
 ---@field reason "idle"|"lifetime"|"traffic"|"api"|"blocked"|"shutdown"
 ---@field addr relay.Address
@@ -122,6 +127,8 @@ function DropEvent:peek(n) end
 ---@class relay.Refusal
 ---@field mute? number # seconds in which the flow asks nobody
 
+---@alias relay.Found string|relay.Address|false|nil # an address; nil: next, or an error and its code follow
+
 ---@class relay.Policy
 ---@field api? 1
 ---@field load? fun(cfg: table)
@@ -129,6 +136,7 @@ function DropEvent:peek(n) end
 ---@field connect? fun(ev: relay.ConnectEvent): relay.ConnectAnswer|false|nil, string?
 ---@field create? fun(ev: relay.CreateEvent): relay.Spec|boolean|nil, string?
 ---@field drop? fun(ev: relay.DropEvent): relay.Spec|false|nil, string?, relay.Refusal?
+---@field lookup? fun(host: string, family: 4|6|nil, ev: relay.LookupEvent): relay.Found, string?, string?
 ---@field connected? fun(ev: relay.ConnectedEvent)
 ---@field created? fun(ev: relay.CreatedEvent)
 ---@field destroyed? fun(ev: relay.DestroyedEvent)
@@ -444,6 +452,78 @@ function relay.read(path) end
 ---@return string? message
 ---@return "timeout"|"refused"|"resolve"|"tls"|"too-large"|"busy"|"failed"|"unavailable"|nil code
 function relay.http(request) end
+
+--- An address of a host, by the policies' lookup and then the built-in one. Waits.
+---@param host string
+---@param family? 4|6 # nil: either
+---@return string? ip
+---@return string? message
+---@return string? code # not-found family timeout busy failed policy-error unavailable, or a policy's own
+function relay.resolve(host, family) end
+
+---@class relay.UdpOptions
+---@field family? 4|6 # 4
+---@field lookup? fun(host: string, family: 4|6, op: "bind"|"connect"|"send"): relay.Found, string?, string?
+
+---@class relay.Udp
+local udp = {}
+
+--- A UDP endpoint; it is closed with its generation. nil when the policy has 32 of them.
+---@param options? relay.UdpOptions
+---@return relay.Udp? endpoint
+---@return string? message
+---@return "full"|"closed"|"failed"|"unavailable"|nil code
+function relay.udp(options) end
+
+--- Binds, by default to the wildcard and a port of the kernel's choice. Waits.
+---@param host? string
+---@param port? integer
+---@return true? done
+---@return string? message
+---@return string? code
+function udp:bind(host, port) end
+
+--- From then on only that peer's datagrams come, and send() goes to it without a lookup. Waits.
+---@param host? string # 127.0.0.1 or ::1; connect(port) will do
+---@param port integer
+---@return true? done
+---@return string? message
+---@return string? code
+function udp:connect(host, port) end
+
+--- Sends one datagram; binds first when it is not bound. Waits.
+---@param data string
+---@param host? string # 127.0.0.1 or ::1
+---@param port? integer # none on a connected one
+---@return true? done
+---@return string? message
+---@return string? code
+function udp:send(data, host, port) end
+
+--- Calls fn for each datagram that comes in, as a timer is called; nil takes it away. At most 64 calls
+--- wait at once, then 256 datagrams or 256 KiB do, then they are dropped.
+---@param fn? fun(data: string, addr: relay.Address)
+---@return true? done
+---@return string? message
+---@return "closed"? code
+function udp:on_message(fn) end
+
+---@return relay.Address? address # where it is bound
+---@return string? message
+---@return "unbound"|"closed"|nil code
+function udp:address() end
+
+--- What came in, what of it was dropped for want of a handler or room, what waits for the handler.
+---@return { received: integer, dropped: integer, waiting: integer }? stats
+---@return string? message
+---@return "closed"? code
+function udp:stats() end
+
+--- Whoever waits for it is told nil, "closed", "closed", and so is who uses it afterwards.
+---@return true? done
+---@return string? message
+---@return "closed"? code
+function udp:close() end
 
 ---@class relay.Metric
 local metric = {}

@@ -276,12 +276,13 @@ static void set_addresses(lua_State *L, const struct hook_event *ev)
     }
 }
 
-/* An event, or a session or relay alone. */
+/* An event, or one of its tables alone. */
 struct event_to_push {
     const struct hook_event *ev;
     struct hook_map set_tags;
     const struct hook_session *session;
     const struct hook_relay *relay;
+    const struct mr_addr *address;
 };
 
 static int make_event(lua_State *L)
@@ -292,6 +293,8 @@ static int make_event(lua_State *L)
     if (!ev) {
         if (what->session) {
             push_session(L, what->session);
+        } else if (what->address) {
+            push_address(L, what->address);
         } else {
             push_relay(L, what->relay);
         }
@@ -380,4 +383,9 @@ void mr__event_push_session(lua_State *L, const struct hook_session *session)
 void mr__event_push_relay(lua_State *L, const struct hook_relay *relay)
 {
     push_made(L, &(struct event_to_push){.relay = relay});
+}
+
+void mr__event_push_address(lua_State *L, const struct mr_addr *address)
+{
+    push_made(L, &(struct event_to_push){.address = address});
 }

@@ -25,6 +25,7 @@ int mr__event_push_arguments(lua_State *L, const struct hook_event *ev, struct h
 const char *mr__event_op_name(enum mr_lookup_op op);
 /* The same tables as inside of an event. */
 void mr__event_push_session(lua_State *L, const struct hook_session *session);
+void mr__event_push_address(lua_State *L, const struct mr_addr *address);
 void mr__event_push_relay(lua_State *L, const struct hook_relay *relay);
 
 #endif

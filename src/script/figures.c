@@ -204,13 +204,16 @@ static const char *name_of(size_t what)
 {
     return what == FIGURE_TIMER     ? "timer"
            : what == FIGURE_COMMAND ? "command"
+           : what == FIGURE_MESSAGE ? "message"
                                     : mr__event_hook_name((enum hook)what);
 }
 
 static void write_calls(const struct figures *fs, struct metrics *m)
 {
-    mr__metrics_family(m, "moonrelay_script_calls_total", MR_METRIC_COUNTER,
-                       "Calls of policies' hooks, timers and commands by what came of them.");
+    mr__metrics_family(
+        m, "moonrelay_script_calls_total", MR_METRIC_COUNTER,
+        "Calls of policies' hooks, timers, commands and handlers of messages by what "
+        "came of them.");
     for (size_t what = 0; what < FIGURE_COUNT; what++) {
         for (size_t result = 0; result < MR_CALL_RESULT_COUNT; result++) {
             struct metric_label labels[] = {label("hook", name_of(what)),

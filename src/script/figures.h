@@ -30,7 +30,7 @@ enum {
 };
 
 /* What is called beside hooks. */
-enum { FIGURE_TIMER = MR_HOOK_COUNT, FIGURE_COMMAND, FIGURE_COUNT };
+enum { FIGURE_TIMER = MR_HOOK_COUNT, FIGURE_COMMAND, FIGURE_MESSAGE, FIGURE_COUNT };
 
 struct hook_figures {
     uint64_t buckets[FIGURE_BUCKETS + 1], results[MR_CALL_RESULT_COUNT];
@@ -64,7 +64,7 @@ void mr__figures_deinit(struct figures *fs);
 struct policy_figures *mr__figures_take(struct figures *fs, const char *policy);
 void mr__figures_give(struct policy_figures *f);
 
-/* Counts a run that ended; what is a hook, or FIGURE_TIMER, FIGURE_COMMAND. Nothing is counted
+/* Counts a run that ended; what is a hook, or FIGURE_TIMER ... Nothing is counted
  * while the policy loads. */
 void mr__figures_took(const struct run *r, size_t what, enum call_result result);
 void mr__figures_refusal(struct policy_figures *f, enum hook hook, const char *reason);

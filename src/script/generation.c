@@ -13,6 +13,7 @@
 #include "script/config_entry.h"
 #include "script/event.h"
 #include "script/module.h"
+#include "script/outlet.h"
 #include "script/require.h"
 #include "script/timer.h"
 #include "service/blocks.h"
@@ -446,6 +447,7 @@ void mr__generation_retire(struct generation *g)
 {
     g->stage = GENERATION_RETIRED;
     mr__timers_end(g);
+    mr__outlets_end(g);
 }
 
 static void abandon_all(struct generation *g)
@@ -454,6 +456,7 @@ static void abandon_all(struct generation *g)
 
     g->users++; /* the last of them must not end it */
     mr__timers_end(g);
+    mr__outlets_end(g);
     while (g->waiting) {
         struct run *r = g->waiting;
 

@@ -6,7 +6,7 @@
  *   create ── LOADING ── mr__generation_load(): files are run, then each load(cfg)
  *                │ mr__generation_use()
  *              IN_USE ── hooks, timers
- *                │ mr__generation_retire(): its timers end
+ *                │ mr__generation_retire(): its timers and endpoints end
  *             RETIRED ── until the last run of it ended, then it is destroyed
  *
  * Start reading at mr__generation_create().
@@ -23,6 +23,7 @@
 #include "service/host.h"
 
 struct cidr;
+struct outlet;
 struct policy_figures;
 struct timer;
 
@@ -57,7 +58,7 @@ struct policy {
     struct policy_command *commands;
     size_t n_commands;
     int env_ref, modules_ref; /* of require */
-    size_t n_timers;
+    size_t n_timers, n_outlets;
     struct policy_figures *figures; /* of its name; NULL before the generation is used */
 
     /* What relay.blocklist() said in `load`: done at the swap. */
@@ -82,6 +83,7 @@ struct generation {
     size_t users; /* chains, notices and calls that are under way */
     struct run *waiting;
     struct timer *timers;
+    struct outlet *outlets;
     struct anchors anchors;
     struct {
         lua_State *co;
@@ -108,7 +110,7 @@ void mr__generation_load(struct generation *g,
 
 /* It is the one that is asked now: its timers run, its staged lists are in force. */
 void mr__generation_use(struct generation *g);
-/* Another one took over: its timers end. */
+/* Another one took over: its timers and endpoints end. */
 void mr__generation_retire(struct generation *g);
 
 /* Abandons what waits. Nothing may be running in it. Accepts NULL. */

@@ -18,13 +18,6 @@
 
 #include <string.h>
 
-/* What later versions have. */
-static const char *const later[] = {
-    "resolve",
-    "udp",
-    NULL,
-};
-
 struct policy *mr__module_policy(lua_State *L)
 {
     return lua_touserdata(L, lua_upvalueindex(1));
@@ -84,11 +77,6 @@ static int on_missing(lua_State *L)
         return luaL_error(L, "%s has no key that is a %s", table, luaL_typename(L, 2));
     }
     key = lua_tolstring(L, 2, &n);
-    for (size_t i = 0; strcmp(table, "relay") == 0 && later[i]; i++) {
-        if (strcmp(later[i], key) == 0) {
-            return luaL_error(L, "relay.%s comes with a later version", key);
-        }
-    }
     lua_pushvalue(L, lua_upvalueindex(2));
     for (lua_pushnil(L); lua_next(L, -2) != 0 && count < 63; lua_pop(L, 1)) {
         if (lua_type(L, -2) == LUA_TSTRING) {
@@ -242,6 +230,8 @@ void mr__module_push(lua_State *L, struct policy *policy)
     mr__module_open_blocks(L, policy);
     mr__module_open_keep(L, policy);
     mr__module_open_outside(L, policy);
+    mr__module_open_lookup(L, policy);
+    mr__module_open_udp(L, policy);
     mr__module_open_metric(L, policy);
     mr__module_seal(L, "relay");
 }

@@ -4,18 +4,14 @@
  * only. Both wait (wait.h). Start reading at on_read() and on_http().
  *
  * Everything that goes out is checked here, so that no host has to: a header that holds a
- * line's end would be two headers. An errand is what was started for one waiting hook; it
- * ends when the host is done or the hook is forgotten, whichever comes first.
+ * line's end would be two headers.
  */
-#include "base/alloc.h"
 #include "script/argument.h"
 #include "script/config_entry.h"
+#include "script/errand.h"
 #include "script/generation.h"
-#include "script/holder.h"
 #include "script/json.h"
 #include "script/module_part.h"
-#include "script/wait.h"
-#include "service/host.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,56 +31,6 @@ enum {
     TIMEOUT_S_MAX = 60,
     TIMEOUT_S_PRESET = 5,
 };
-
-struct errand {
-    struct wait *wait;
-    const struct script_host *host; /* of the generation, which outlives its waiting hooks */
-    host_job job;
-};
-
-static void forget(void *user)
-{
-    struct errand *e = user;
-
-    e->host->cancel(e->host->user, e->job);
-    mr__free(e);
-}
-
-/* Begins to wait; nothing may raise from here to mr__wait_yield(). */
-static struct errand *begin(lua_State *L, const struct script_host *host, const char *function)
-{
-    struct holder *holder = mr__holder_push(L, mr__free);
-    struct errand *e = holder->p = mr__alloc(1, sizeof *e);
-
-    if (!e) {
-        luaL_error(L, "%s: not enough memory", function);
-        return NULL;
-    }
-    e->host = host;
-    e->wait = mr__wait_begin(L, function, forget, e);
-    holder->p = NULL;
-    return e;
-}
-
-/* job 0: it could not be started. */
-static int go(lua_State *L, struct errand *e, host_job job)
-{
-    if (job == 0) {
-        mr__wait_drop(e->wait);
-        mr__free(e);
-        return mr__module_fail(L, "not enough memory", "failed");
-    }
-    e->job = job;
-    return mr__wait_yield(L, e->wait);
-}
-
-static struct wait *end(struct errand *e)
-{
-    struct wait *w = e->wait;
-
-    mr__free(e);
-    return w;
-}
 
 static int unavailable(lua_State *L)
 {
@@ -124,7 +70,7 @@ static int push_file(lua_State *L, void *user)
 
 static void on_file(void *arg, const struct host_file *f)
 {
-    mr__wait_end(end(arg), push_file, (void *)(uintptr_t)f);
+    mr__wait_end(mr__errand_end(arg), push_file, (void *)(uintptr_t)f);
 }
 
 /* Where a policy's files are: beside the config, without one in the working directory. */
@@ -150,8 +96,9 @@ static int on_read(lua_State *L)
     if (!host->read) {
         return unavailable(L);
     }
-    e = begin(L, host, "relay.read");
-    return go(L, e, host->read(host->user, folder_of(p), path, READ_BYTES_MAX, on_file, e));
+    e = mr__errand_begin(L, host, "relay.read");
+    return mr__errand_go(L, e,
+                         host->read(host->user, folder_of(p), path, READ_BYTES_MAX, on_file, e));
 }
 
 /* ---- http: the response ---------------------------------------------------------------------- */
@@ -195,7 +142,7 @@ static int push_response(lua_State *L, void *user)
 
 static void on_response(void *arg, const struct host_http_response *r)
 {
-    mr__wait_end(end(arg), push_response, (void *)(uintptr_t)r);
+    mr__wait_end(mr__errand_end(arg), push_response, (void *)(uintptr_t)r);
 }
 
 /* ---- http: the request ----------------------------------------------------------------------- */
@@ -390,6 +337,7 @@ static int on_http(lua_State *L)
     check_body(L, &r);
     check_method(L, &r);
     r.http.headers = r.headers;
+    r.http.lookup = mr__run_is_lookup(L) ? MR_LOOKUP_BUILT_IN : 0;
     r.http.timeout_ns = (uint64_t)(check_option(L, "timeout", TIMEOUT_S_PRESET, 1e-3, TIMEOUT_S_MAX,
                                                 "seconds from 0.001 to 60 are expected") *
                                    1e9);
@@ -399,8 +347,8 @@ static int on_http(lua_State *L)
     if (!host->http) {
         return unavailable(L);
     }
-    e = begin(L, host, "relay.http");
-    return go(L, e, host->http(host->user, &r.http, on_response, e));
+    e = mr__errand_begin(L, host, "relay.http");
+    return mr__errand_go(L, e, host->http(host->user, &r.http, on_response, e));
 }
 
 void mr__module_open_outside(lua_State *L, struct policy *p)

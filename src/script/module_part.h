@@ -14,6 +14,7 @@
 
 #include <lauxlib.h>
 #include <lua.h>
+#include <stdbool.h>
 
 struct cidr;
 struct policy;
@@ -29,6 +30,8 @@ void mr__module_open_open(lua_State *L, struct policy *p);
 void mr__module_open_blocks(lua_State *L, struct policy *p);
 void mr__module_open_keep(lua_State *L, struct policy *p);
 void mr__module_open_outside(lua_State *L, struct policy *p);
+void mr__module_open_lookup(lua_State *L, struct policy *p);
+void mr__module_open_udp(lua_State *L, struct policy *p);
 void mr__module_open_metric(lua_State *L, struct policy *p);
 
 /* The policy a function of the module belongs to: its first upvalue. */
@@ -61,6 +64,12 @@ void *mr__module_new(lua_State *L, const char *type, size_t n);
 
 /* The networks of an object that relay.cidr() gave, or NULL when the value is something else. */
 struct cidr *mr__module_nets(lua_State *L, int index);
+
+/* 4 or 6; nothing or nil is the preset. Raises. */
+int mr__module_family(lua_State *L, int index, const char *function, int preset);
+
+/* Whether it may be looked up. false: nil, message and `not-found` are pushed as 3 results. */
+bool mr__module_check_host(lua_State *L, struct str host);
 
 /* Pushes nil, message and code, which is a lower-case word as in a reason; 3. */
 int mr__module_fail(lua_State *L, const char *message, const char *code);

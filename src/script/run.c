@@ -376,6 +376,13 @@ void mr__run_time_out(struct run *r)
     r->class->ended(r, -ETIMEDOUT, &failure);
 }
 
+bool mr__run_is_lookup(lua_State *L)
+{
+    const struct run *r = mr__state_of(L)->running;
+
+    return r && r->class->is_lookup;
+}
+
 /* ---- wait.h ---------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static void refuse(lua_State *L, const char *format, ...)

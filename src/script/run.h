@@ -113,6 +113,10 @@ void mr__run_abandon(struct run *r);
  * called. */
 void mr__run_time_out(struct run *r);
 
+/* Whether what runs in this state answers a lookup: then what it asks is not for it to answer, and
+ * carries MR_LOOKUP_BUILT_IN. Timers and the like that it starts are runs of their own. */
+bool mr__run_is_lookup(lua_State *L);
+
 /* An alarm that is the wait's: set it by mr__alarm_set(), ring is yours. It is cleared when the
  * wait ends. */
 struct alarm *mr__wait_alarm(struct wait *w);

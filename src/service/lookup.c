@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HOST_SHOWN_MAX = 80 };
-
 static const char too_many[] = "too many lookups wait for policies";
 
 /* One that was asked; in service.lookups until it is told or taken back. */
@@ -45,39 +43,14 @@ static void free_lookup(struct service *s, struct lookup *l)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* Names come from scripts and players: what is no visible ASCII is not shown as it is. */
-static void show_host(char out[HOST_SHOWN_MAX], const char *host, size_t n)
-{
-    size_t len = n < HOST_SHOWN_MAX - 1 ? n : HOST_SHOWN_MAX - 1;
-
-    for (size_t i = 0; i < len; i++) {
-        out[i] = host[i] < 0x20 || host[i] > 0x7e ? '?' : host[i];
-    }
-    out[len] = '\0';
-}
-
-/* A policy need not repeat what it was asked about: its message gets the host in front, unless it
- * is in there. */
-static void read_refusal(struct lookup_answer *out, const struct hook_answer *a, const char *host)
-{
-    char text[MR_LOOKUP_TEXT_MAX + 1];
-    size_t n = a->message.n < MR_LOOKUP_TEXT_MAX ? a->message.n : MR_LOOKUP_TEXT_MAX;
-    bool is_named;
-
-    snprintf(text, sizeof text, "%.*s", (int)n, n > 0 ? a->message.s : "");
-    is_named = strstr(text, host) != NULL;
-    mr__lookup_answer_fail(out, -ENOENT, a->reason[0] ? a->reason : "refused", "%s%s%s",
-                           is_named ? "" : host, is_named ? "" : ": ", text);
-}
-
 /* false: nobody had an opinion. */
 static bool read_answer(struct lookup_answer *out, const struct hook_answer *a,
                         const struct lookup *l)
 {
     size_t n = a->policy.n < MR_REASON_MAX ? a->policy.n : MR_REASON_MAX;
-    char host[HOST_SHOWN_MAX];
+    char host[MR_LOOKUP_SHOWN_MAX];
 
-    show_host(host, l->host, l->host_n);
+    mr__lookup_show_host(host, l->host, l->host_n);
     switch (a->outcome) {
     case MR_HOOK_NO_OPINION:
         return false;
@@ -85,7 +58,7 @@ static bool read_answer(struct lookup_answer *out, const struct hook_answer *a,
         mr__lookup_answer_set(out, &a->address);
         break;
     case MR_HOOK_REFUSE:
-        read_refusal(out, a, host);
+        mr__lookup_answer_refuse(out, a->reason, a->message.s, a->message.n, l->host, l->host_n);
         break;
     case MR_HOOK_FAILED:
         mr__lookup_answer_fail(out, -EIO, "policy-error", "%s: lookup failed in the policy %.*s",
@@ -140,9 +113,9 @@ static struct lookup *find(const struct service *s, uint64_t id)
 static void tell_failed(const struct lookup *l, struct str host, int rc)
 {
     struct lookup_answer told;
-    char shown[HOST_SHOWN_MAX];
+    char shown[MR_LOOKUP_SHOWN_MAX];
 
-    show_host(shown, host.s, host.n);
+    mr__lookup_show_host(shown, host.s, host.n);
     mr__lookup_answer_fail(&told, rc, rc == -EBUSY ? "busy" : "failed", "%s: %s", shown,
                            rc == -EBUSY ? too_many : "not enough memory");
     l->done(l->arg, &told.answer);

@@ -49,6 +49,30 @@ void mr__lookup_answer_fail(struct lookup_answer *a, int rc, const char *code, c
     a->answer = (struct mr_lookup_answer){.rc = rc, .code = a->code, .message = a->message};
 }
 
+void mr__lookup_show_host(char out[MR_LOOKUP_SHOWN_MAX], const char *host, size_t n)
+{
+    size_t len = n < MR_LOOKUP_SHOWN_MAX - 1 ? n : MR_LOOKUP_SHOWN_MAX - 1;
+
+    for (size_t i = 0; i < len; i++) {
+        out[i] = (char)(host[i] < 0x20 || host[i] > 0x7e ? '?' : host[i]);
+    }
+    out[len] = '\0';
+}
+
+void mr__lookup_answer_refuse(struct lookup_answer *a, const char *code, const char *text,
+                              size_t text_n, const char *host, size_t n)
+{
+    char said[MR_LOOKUP_TEXT_MAX + 1], shown[MR_LOOKUP_SHOWN_MAX];
+    size_t len = text_n < MR_LOOKUP_TEXT_MAX ? text_n : MR_LOOKUP_TEXT_MAX;
+    bool is_named;
+
+    mr__lookup_show_host(shown, host, n);
+    snprintf(said, sizeof said, "%.*s", (int)len, len > 0 ? text : "");
+    is_named = strstr(said, shown) != NULL;
+    mr__lookup_answer_fail(a, -ENOENT, code[0] != '\0' ? code : "refused", "%s%s%s",
+                           is_named ? "" : shown, is_named ? "" : ": ", said);
+}
+
 static void fail_by_family(struct lookup_answer *a, const char *host, size_t n,
                            const struct mr_addr *found, int family)
 {

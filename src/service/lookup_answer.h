@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { MR_LOOKUP_SHOWN_MAX = 80 };
+
 /* The texts of `answer` lie in it: it must not be moved once it is filled in. */
 struct lookup_answer {
     struct mr_lookup_answer answer;
@@ -26,6 +28,13 @@ void mr__lookup_answer_set(struct lookup_answer *a, const struct mr_addr *addr);
 /* rc: a negative errno. The message is cut where it is too long. */
 __attribute__((format(printf, 4, 5))) void
 mr__lookup_answer_fail(struct lookup_answer *a, int rc, const char *code, const char *format, ...);
+
+/* A host as it may be shown: what is no visible ASCII is a '?', what is too long is cut. */
+void mr__lookup_show_host(char out[MR_LOOKUP_SHOWN_MAX], const char *host, size_t n);
+
+/* An error in the words of a policy, which need not name the host: then it comes before them. */
+void mr__lookup_answer_refuse(struct lookup_answer *a, const char *code, const char *text,
+                              size_t text_n, const char *host, size_t n);
 
 /* Takes over what somebody answered about the host: an address of another family than that which
  * was asked for (0: either), or none, is an error of code "family" that names both. */

@@ -40,6 +40,7 @@ for hook, class in pairs { register = "RegisterEvent", connect = "ConnectEvent",
   left = "LeftEvent" } do
   policy[hook] = function(ev) tell(class, ev) end
 end
+policy.lookup = function(_, _, ev) tell("LookupEvent", ev) end
 return policy
 ]]
 
@@ -50,6 +51,8 @@ local function play()
   local j = t:connect(c, h.session.oid, { mode = "relay" })
   t:connect(c, h.session.oid, { mode = "connect" })
   t:drop { sender = "203.0.113.5:4000", port = j.host_relay.port, data = "hi" }
+  t:lookup("10.0.0.9", 4)
+  t:lookup("10.0.0.9")
   t:close(j.relay.id)
   h:leave("reset")
   t:advance(60)
@@ -80,7 +83,7 @@ describe("the annotations", function()
   local seen, times = play()
 
   for _, class in ipairs { "RegisterEvent", "ConnectEvent", "CreateEvent", "DropEvent", "ConnectedEvent",
-    "CreatedEvent", "DestroyedEvent", "LeftEvent", "Session", "Address", "Relay" } do
+    "CreatedEvent", "DestroyedEvent", "LeftEvent", "LookupEvent", "Session", "Address", "Relay" } do
     it("have what a policy is given in a " .. class, function()
       assert.is_table(seen[class], "no " .. class .. " was seen")
       local annotated = fields(class)
@@ -105,9 +108,11 @@ describe("the annotations", function()
       limiter = "relay.limiter('x', { rate = 1 })", metric = "relay.metric('x', 'gauge', 'x')",
       log = "relay.log", json = "relay.json", crypto = "relay.crypto" }
     for owner, name in meta:gmatch("\nfunction (%l+)[.:]([%w_]+)%(") do
-      local object = owner == "relay" and "relay" or objects[owner]
-      assert.is_string(object, "nothing is known of " .. owner)
-      list[#list + 1] = ("assert(type((%s).%s) == 'function', '%s.%s')"):format(object, name, owner, name)
+      if owner ~= "udp" then -- there are no endpoints without sockets; meta_spec compares with what they have
+        local object = owner == "relay" and "relay" or objects[owner]
+        assert.is_string(object, "nothing is known of " .. owner)
+        list[#list + 1] = ("assert(type((%s).%s) == 'function', '%s.%s')"):format(object, name, owner, name)
+      end
     end
     assert.is_true(#list > 30)
     shipped.chain { name = "ask",

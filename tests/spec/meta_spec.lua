@@ -58,7 +58,7 @@ describe("the annotations of module relay", function()
     end)
   end
 
-  for _, object in ipairs { "nets", "store", "limiter", "metric" } do
+  for _, object in ipairs { "nets", "store", "limiter", "metric", "udp" } do
     it("have the methods of " .. object, function()
       assert.same(runtime(object .. "_methods"), names(meta, "function " .. object .. ":([%w_]+)%("))
     end)

@@ -112,6 +112,12 @@ describe("lua/README.md", function()
     assert.equal("10.4.4.9:9000", target("203.0.113.1:4000", 7778))
   end)
 
+  it("has an example of an endpoint, which needs sockets", function()
+    local ok, why = testing.new():load { policies = { { path "example/echo.lua" } } }
+    assert.is_nil(ok)
+    assert.truthy(why:find("echo.lua:6: not available here", 1, true), why)
+  end)
+
   it("has a recipe that counts relays by game", function()
     local t = recipe("games", { max = { chess = 2, default = 4 } })
     local function pair(game)

@@ -161,7 +161,8 @@ TEST(a_module_or_part_of_it_cannot_be_written_and_names_what_is_near)
     run("fails('relay.json is read-only', function() json.x = 1 end)\n"
         "fails('relay.json.encoed does not exist; did you mean encode?', function() return "
         "json.encoed end)\n"
-        "fails('relay.udp comes with a later version', function() return relay.udp end)\n"
+        "fails('relay.resolv does not exist; did you mean resolve?', function() return "
+        "relay.resolv end)\n"
         "fails('relay.crypto is read-only', function() relay.crypto.equal = nil end)");
     rig_end(&rig);
 }
