@@ -2,7 +2,8 @@
 /*
  * The whole service over the real engine without sockets, on a virtual clock, driven by a
  * program of bytes: connections, any input, registrar datagrams, strangers, policies that
- * answer at once, later or never, take their time, kick, close and block, reloads, time. It
+ * answer at once, later or never, take their time, kick, close and block, open ports, flows to
+ * targets, relays that scripts want, reloads, time. It
  * must keep its books whatever happens. Start reading at step(); to add an action, add a case
  * there.
  */
@@ -27,7 +28,14 @@ enum {
     PORTS = 12,
     SESSIONS_MAX = 65536, /* of one run that are watched */
     RELAYS_MAX = 64,      /* at once */
+    LOOKUPS_MAX = 64,
+    OPENINGS_MAX = 16,
 };
+
+/* All that are no decisions. */
+#define X(constant, name, is_decision) | (is_decision ? 0 : 1u << MR_HOOK_##constant)
+static const unsigned notices = 0 MR_HOOKS(X);
+#undef X
 
 struct wire {
     conn_id id; /* 0: closed */
@@ -47,7 +55,16 @@ struct machine {
     unsigned n_pids, n_oids;
     struct hook_request *pending[PENDING_MAX];
     unsigned n_pending;
-    uint8_t wanted, waiting; /* bits by hook */
+    unsigned wanted, waiting; /* bits by hook */
+    bool has_target;          /* of what policies admit */
+    struct {
+        host_job job;
+        void (*done)(void *arg, const struct mr_lookup_answer *a);
+        void *arg;
+    } lookups[LOOKUPS_MAX];
+    unsigned n_lookups;
+    host_job last_lookup;
+    uint64_t openings[OPENINGS_MAX]; /* under way; 0: none */
     struct hook_answer answer;
     struct hooks hooks;
     uint64_t spent_ns, spends_ns;         /* the scripts' time: so far, for each call */
@@ -358,10 +375,10 @@ static void set_policy(struct machine *m)
     static const struct hook_pair tags[] = {{{"k", 1}, {"v", 1}}, {{"e", 1}, {NULL, 0}}};
     unsigned b = take(m);
 
-    m->wanted = (uint8_t)(take(m) | 0xf0);
+    m->wanted = (take(m) & 0xfu) | notices;
     m->spends_ns = b & 0x10 ? 4000000 : 0;
     m->due_ns = b & 0x20 ? m->now_ns : UINT64_MAX;
-    m->waiting = (uint8_t)take(m);
+    m->waiting = take(m) & 0xfu;
     m->answer = (struct hook_answer){.outcome = (enum hook_outcome)(b % 5)};
     strcpy(m->answer.reason, m->answer.outcome == MR_HOOK_REFUSE ? "no" : "");
     if (m->answer.outcome == MR_HOOK_ADMIT) {
@@ -372,6 +389,7 @@ static void set_policy(struct machine *m)
         m->answer.takeover = b >> 5 & 1;
         m->answer.oid =
             b >> 6 & 1 ? (struct str){m->oids[0], strlen(m->oids[0])} : (struct str){NULL, 0};
+        strcpy(m->answer.spec.target, m->has_target ? "a.fleet:7000" : "");
         m->answer.spec.has_ttl = b >> 7 & 1;
         m->answer.spec.ttl_ns = 1000000000;
     }
@@ -450,6 +468,138 @@ static void reload(struct machine *m)
     m->settings = fresh;
 }
 
+/* ---- targets ------------------------------------------------------------------------------- */
+
+static host_job on_lookup(void *user, struct str host, int family, enum mr_lookup_op op,
+                          unsigned flags, void (*done)(void *arg, const struct mr_lookup_answer *a),
+                          void *arg)
+{
+    struct machine *m = user;
+
+    require(host.n > 0 && family == 4 && op == MR_LOOKUP_TARGET && flags == 0);
+    if (m->n_lookups == LOOKUPS_MAX) {
+        return 0;
+    }
+    m->lookups[m->n_lookups].job = ++m->last_lookup;
+    m->lookups[m->n_lookups].done = done;
+    m->lookups[m->n_lookups++].arg = arg;
+    return m->last_lookup;
+}
+
+static void on_lookup_cancel(void *user, host_job job)
+{
+    struct machine *m = user;
+
+    for (unsigned i = 0; i < m->n_lookups; i++) {
+        if (m->lookups[i].job == job) {
+            m->lookups[i] = m->lookups[--m->n_lookups];
+            return;
+        }
+    }
+    abort();
+}
+
+/* A server, one of our own addresses, nothing at all. */
+static void answer_lookup(struct machine *m)
+{
+    unsigned b = take(m), i = m->n_lookups ? b % m->n_lookups : 0;
+    struct mr_lookup_answer a = {.addr = {.ip = {10, 4, 4, (uint8_t)(b >> 6)}, .family = 4}};
+
+    if (m->n_lookups == 0) {
+        return;
+    }
+    if ((b & 0x38) == 0x38) {
+        a = (struct mr_lookup_answer){.rc = -ENOENT, .code = "not-found", .message = "no such"};
+    } else if ((b & 0x38) == 0x30) {
+        a.addr = (struct mr_addr){.ip = {b & 0x40 ? 0 : 127, 0, 0, b & 0x40 ? 0 : 1}, .family = 4};
+    }
+    void (*done)(void *arg, const struct mr_lookup_answer *a) = m->lookups[i].done;
+    void *arg = m->lookups[i].arg;
+    m->lookups[i] = m->lookups[--m->n_lookups];
+    done(arg, &a);
+}
+
+static void open_fronts(struct machine *m)
+{
+    unsigned b = take(m), n = 0;
+    struct open_port ports[3];
+    struct open_report report;
+
+    for (unsigned i = 0; i < 3; i++) {
+        if (b >> i & 1) {
+            ports[n] = (struct open_port){.number = (uint16_t)(i == 2 ? 0 : 7000 + i), .place = ""};
+            strcpy(ports[n].spec.target, b & 8 ? "10.4.4.9:7000" : "");
+            n++;
+        }
+    }
+    mr__service_open_fronts(m->service, ports, n, &report, m->now_ns);
+    require(report.opened <= n);
+}
+
+static void inject_new(struct machine *m)
+{
+    struct mr_addr from = take_addr(m), server = {.ip = {10, 4, 4, 1}, .port = 7000, .family = 4};
+    unsigned b = take(m);
+
+    int rc = mr_inject(m->mr, b % 16, b & 0x80 ? &server : &from, "0123456789abcdef", b >> 4 & 7);
+    require(rc == 0 || rc == -EINVAL); /* no such port */
+}
+
+static void on_opened(void *arg, const struct open_answer *a)
+{
+    uint64_t *opening = arg;
+
+    require(*opening != 0 && (a->code != NULL) == (a->relay == NULL));
+    *opening = 0;
+}
+
+static void want_one(struct machine *m)
+{
+    unsigned b = take(m);
+    uint64_t *opening = &m->openings[b % OPENINGS_MAX];
+    struct open_spec spec = {.peer = take_addr(m), .port = (uint16_t)(7000 + (b >> 5 & 1))};
+    char pair[32] = "";
+
+    if (*opening != 0) {
+        if (b & 0x80) {
+            mr__players_open_cancel(m->service, *opening);
+            *opening = 0;
+        }
+        return;
+    }
+    if (b & 0x40) {
+        strcpy(spec.spec.target, "b.fleet:7000");
+    } else if (b & 0x10) {
+        mr__players_relays(m->service, (struct hook_map){NULL, 0}, take_text, pair);
+        spec.pair = (struct str){pair, strlen(pair)};
+    }
+    *opening = 1; /* it may be told before its name is known, but not from inside */
+    *opening = mr__players_open(m->service, &spec, on_opened, opening);
+}
+
+static void route(struct machine *m)
+{
+    unsigned b = take(m);
+
+    switch (b % 5) {
+    case 0:
+        open_fronts(m);
+        break;
+    case 1:
+        inject_new(m);
+        break;
+    case 2:
+        answer_lookup(m);
+        break;
+    case 3:
+        want_one(m);
+        break;
+    case 4:
+        m->has_target = !m->has_target;
+        break;
+    }
+}
+
 static void act(struct machine *m)
 {
     unsigned b = take(m);
@@ -518,6 +668,8 @@ static void step(struct machine *m)
     case 7:
         if (b >> 6 == 3) {
             act(m);
+        } else if (b >> 5 == 5) {
+            route(m);
         } else {
             set_policy(m);
         }
@@ -573,10 +725,21 @@ static unsigned count_dynamics_to(const struct service *s, mr_relay_id relay)
     return n;
 }
 
+static unsigned count_flows(const struct service *s, uint32_t port)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < s->pool.n; i++) {
+        const struct seat *seat = s->pool.seats[i];
+        n += seat->state == MR_SEAT_USED && seat->kind == MR_SEAT_TARGET && seat->entry == port;
+    }
+    return n;
+}
+
 /* What is known of every relay. */
 static void check_seats(const struct service *s)
 {
-    size_t players = 0, dynamics = 0, used = 0;
+    size_t kinds[MR_SEAT_KIND_COUNT] = {0}, used = 0;
 
     for (size_t i = 0; i < s->pool.n; i++) {
         const struct seat *seat = s->pool.seats[i];
@@ -588,16 +751,30 @@ static void check_seats(const struct service *s)
             continue;
         }
         used++;
-        players += seat->kind == MR_SEAT_PLAYER;
-        dynamics += seat->kind == MR_SEAT_DYNAMIC;
-        require((seat->source != NULL) == (seat->kind == MR_SEAT_DYNAMIC));
+        kinds[seat->kind]++;
+        require((seat->source != NULL) == (seat->kind != MR_SEAT_PLAYER));
+        require(seat->kind != MR_SEAT_TARGET || seat->is_closing ||
+                mr_is_linked(s->mr, seat->entry, &seat->peer));
         require(seat->dynamics_to_me == count_dynamics_to(s, seat->relay));
         require(seat->owner == 0 || mr__table_first(&s->sessions, seat->owner));
         require(seat->is_closing || mr__seat_of_relay(s, seat->relay) == seat);
     }
-    require(players == s->pool.n_kind[MR_SEAT_PLAYER] &&
-            dynamics == s->pool.n_kind[MR_SEAT_DYNAMIC]);
+    require(memcmp(kinds, s->pool.n_kind, sizeof kinds) == 0);
     require(used + s->pool.n_ready + s->pool.n_quarantined == s->pool.n);
+}
+
+/* Flows to targets, at the ports where they come in. */
+static void check_entries(const struct service *s)
+{
+    for (size_t i = 0; i < s->pool.n; i++) {
+        require(s->pool.seats[i]->flows_in == count_flows(s, s->pool.seats[i]->port));
+    }
+    for (struct list *l = s->fronts.next; l != &s->fronts; l = l->next) {
+        const struct front *front = MR_CONTAINER(l, struct front, link);
+        require(mr__front_at(s, front->port) == front);
+        require(front->flows_in == count_flows(s, front->port));
+        require(!front->is_leaving || front->flows_in > 0);
+    }
 }
 
 static void check_books(struct machine *m)
@@ -613,9 +790,11 @@ static void check_books(struct machine *m)
     require(st.received == sum + st.held);
     require(metric(page, "moonrelay_ports{state=\"free\"} ") +
                 metric(page, "moonrelay_ports{state=\"quarantined\"} ") +
-                metric(page, "moonrelay_ports{state=\"used\"} ") ==
+                metric(page, "moonrelay_ports{state=\"used\"} ") +
+                metric(page, "moonrelay_ports{state=\"open\"} ") ==
             st.ports);
     check_slots(m->service);
+    check_entries(m->service);
     check_seats(m->service);
     require(metric(page, "\nnoray_relay_count ") ==
             metric(page, "moonrelay_ports{state=\"used\"} "));
@@ -680,11 +859,11 @@ static void open_machine(struct machine *m)
     struct service_options so = {
         .settings = m->settings,
         .mr = m->mr,
-        .out = {m, on_send, on_close, on_pause, on_reply, on_random},
+        .out = {m, on_send, on_close, on_pause, on_reply, on_random, on_lookup, on_lookup_cancel},
     };
     require(mr__service_create(&m->service, &so, m->now_ns) == 0);
     require(mr__service_open_ports(m->service, &report) == 0);
-    m->wanted = 0xf0; /* notices are watched from the start */
+    m->wanted = notices; /* watched from the start */
     mr__service_set_hooks(m->service, &m->hooks);
 }
 
@@ -706,7 +885,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mr__service_tick(m->service, m->now_ns); /* what shall end has ended */
     check_books(m);
     mr__service_destroy(m->service);
-    require(m->n_pending == 0);
+    require(m->n_pending == 0 && m->n_lookups == 0);
     mr_destroy(m->mr);
     mr__settings_destroy(m->settings);
     require(mr__alloc_live() == 0);
