@@ -180,7 +180,7 @@ int mr__program_endpoint_create(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     check_names(L);
     mr_udp_options_init(&o, sizeof o);
-    o.loop = mr__loop_uv(p->loop);
+    o.loop = mr__own_loop_uv(p->loop);
     o.family = check_family(L);
     o.on_message = on_message;
     lua_getfield(L, 1, "lookup");

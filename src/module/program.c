@@ -40,7 +40,7 @@ static void keep_error(lua_State *L, struct program *p)
     lua_rawseti(L, -2, p->n_errors + 1);
     p->n_errors++;
     lua_pop(L, 1);
-    mr__loop_stop(p->loop);
+    mr__own_loop_stop(p->loop);
 }
 
 void mr__program_protect(lua_State *L, struct program *p, int n)
@@ -64,7 +64,7 @@ void mr__program_call(struct program *p, lua_CFunction f, void *ud)
         /* Ours do not raise, except when memory ends. */
         lua_pop(L, 1);
         p->is_short = true;
-        mr__loop_stop(p->loop);
+        mr__own_loop_stop(p->loop);
     }
 }
 
@@ -85,13 +85,13 @@ struct program *mr__program_to(lua_State *L, int index)
 static int start(struct program *p)
 {
     struct mr_lookup_options o = {.log = NULL};
-    int rc = mr__loop_create(&p->loop);
+    int rc = mr__own_loop_create(&p->loop);
 
     if (rc == 0) {
-        o.loop = mr__loop_uv(p->loop);
+        o.loop = mr__own_loop_uv(p->loop);
         rc = mr_lookup_create(&p->lookup, &o);
         if (rc < 0) {
-            mr__loop_destroy(p->loop);
+            mr__own_loop_destroy(p->loop);
             p->loop = NULL;
         }
     }
@@ -128,10 +128,10 @@ static int on_end(lua_State *L)
     mr__debts_forget(NULL, p, NULL);
     if (p->loop) {
         for (int i = 0; i < CLOSING_TURNS; i++) {
-            mr__loop_step(p->loop); /* the lookup must outlive the endpoints */
+            mr__own_loop_step(p->loop); /* the lookup must outlive the endpoints */
         }
         mr_lookup_destroy(p->lookup);
-        if (mr__loop_destroy(p->loop) != 0) {
+        if (mr__own_loop_destroy(p->loop) != 0) {
             fprintf(stderr, "moonrelay: the loop did not close\n");
             abort();
         }
@@ -199,9 +199,9 @@ static void turn(lua_State *L, struct program *p, bool is_waiting)
 {
     p->L = L;
     if (mr__debts_tell_refused(p) || !is_waiting || !is_due(p)) {
-        mr__loop_step(p->loop);
+        mr__own_loop_step(p->loop);
     } else {
-        mr__loop_wait(p->loop);
+        mr__own_loop_wait(p->loop);
     }
     p->L = NULL;
 }
@@ -246,7 +246,7 @@ static int on_step(lua_State *L)
 /* fd(): readable when step() has something to do. */
 static int on_fd(lua_State *L)
 {
-    lua_pushinteger(L, mr__loop_fd(mr__program_get(L)->loop));
+    lua_pushinteger(L, mr__own_loop_fd(mr__program_get(L)->loop));
     return 1;
 }
 
@@ -255,7 +255,7 @@ static int on_timeout(lua_State *L)
 {
     const struct program *p = mr__program_get(L);
     bool is_now = p->refused || has_failed(p);
-    int ms = is_now ? 0 : mr__loop_timeout_ms(p->loop);
+    int ms = is_now ? 0 : mr__own_loop_timeout_ms(p->loop);
 
     if (ms < 0) {
         lua_pushnil(L);

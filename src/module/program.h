@@ -16,7 +16,7 @@
 #define MR_MODULE_PROGRAM_H
 
 #include "control/lookup.h"
-#include "control/loop.h"
+#include "control/own_loop.h"
 
 #include <lua.h>
 #include <stdbool.h>
@@ -26,8 +26,8 @@ struct debt;
 struct endpoint;
 
 struct program {
-    lua_State *L;      /* which turns the loop now; NULL: none does */
-    struct loop *loop; /* NULL until it is used, and after the end */
+    lua_State *L;          /* which turns the loop now; NULL: none does */
+    struct own_loop *loop; /* NULL until it is used, and after the end */
     struct mr_lookup *lookup;
     struct mr_resolver resolver;         /* that asks resolver_ref */
     struct endpoint *endpoints;          /* that are open */

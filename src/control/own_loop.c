@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* See loop.h. */
-#include "control/loop.h"
+/* See own_loop.h. */
+#include "control/own_loop.h"
 
 #include "base/alloc.h"
 
@@ -8,16 +8,16 @@
 
 enum { CLOSING_TURNS_MAX = 16 }; /* far more than callbacks that close one after the other */
 
-struct loop {
+struct own_loop {
     uv_loop_t uv;
     /* Keeps uv_run(ONCE) waiting also when nothing else holds the loop: who turns it knows what he
      * waits for, and a loop without a referenced handle would return at once, again and again. */
     uv_async_t hold;
 };
 
-int mr__loop_create(struct loop **out)
+int mr__own_loop_create(struct own_loop **out)
 {
-    struct loop *l = mr__alloc(1, sizeof *l);
+    struct own_loop *l = mr__alloc(1, sizeof *l);
     int rc;
 
     if (!l) {
@@ -38,7 +38,7 @@ int mr__loop_create(struct loop **out)
     return 0;
 }
 
-int mr__loop_destroy(struct loop *l)
+int mr__own_loop_destroy(struct own_loop *l)
 {
     if (!l) {
         return 0;
@@ -58,32 +58,32 @@ int mr__loop_destroy(struct loop *l)
     return 0;
 }
 
-uv_loop_t *mr__loop_uv(struct loop *l)
+uv_loop_t *mr__own_loop_uv(struct own_loop *l)
 {
     return &l->uv;
 }
 
-void mr__loop_wait(struct loop *l)
+void mr__own_loop_wait(struct own_loop *l)
 {
     uv_run(&l->uv, UV_RUN_ONCE);
 }
 
-void mr__loop_step(struct loop *l)
+void mr__own_loop_step(struct own_loop *l)
 {
     uv_run(&l->uv, UV_RUN_NOWAIT);
 }
 
-void mr__loop_stop(struct loop *l)
+void mr__own_loop_stop(struct own_loop *l)
 {
     uv_stop(&l->uv);
 }
 
-int mr__loop_fd(const struct loop *l)
+int mr__own_loop_fd(const struct own_loop *l)
 {
     return uv_backend_fd(&l->uv);
 }
 
-int mr__loop_timeout_ms(const struct loop *l)
+int mr__own_loop_timeout_ms(const struct own_loop *l)
 {
     /* libuv reckons from when it looked at the clock last. */
     uv_update_time((uv_loop_t *)(uintptr_t)&l->uv);
