@@ -3,6 +3,7 @@
  * The service when memory runs out: at every single allocation of a whole story, one after
  * the other. One thread.
  */
+#include "service/players.h"
 #include "test.h"
 #include "world.h"
 
@@ -97,6 +98,74 @@ TEST(every_failed_allocation_costs_its_request_alone)
     CHECK_GT(failed, 15);
 }
 
+static void on_opened(void *arg, const struct open_answer *a)
+{
+    *(unsigned *)arg += a->code == NULL;
+}
+
+/* A port is opened to everybody, is knocked at, closes; a script wants a flow and a relay. */
+static bool play_targets(struct world *w)
+{
+    struct open_port port = {.number = 7777, .place = "", .slots = slots, .n_slots = 1};
+    struct open_spec flow = {.peer = world_addr("203.0.113.7:4000"), .port = 7777};
+    struct open_spec relay = {.peer = world_addr("203.0.113.8:4000")};
+    unsigned opened = 0;
+    bool is_well;
+
+    port.tags = flow.tags = (struct hook_map){tags, 1};
+    strcpy(flow.spec.target, "a.fleet:7000");
+    world_open_fronts(w, &port, 1);
+    is_well = w->fronts.opened == 1;
+    if (is_well) {
+        world_inject(w, "203.0.113.5:4000", 7777, 10);
+    }
+    mr__players_open(w->service, &flow, on_opened, &opened);
+    mr__players_open(w->service, &relay, on_opened, &opened);
+    world_settle(w);
+    is_well = world_relays(w) == 3 && opened == 2 && is_well;
+    port.number = 7778;
+    world_open_fronts(w, &port, 1);
+    return w->fronts.opened == 1 && w->fronts.draining == 1 && is_well;
+}
+
+TEST(every_failed_allocation_costs_its_flow_or_port_alone)
+{
+    bool is_done = false;
+    unsigned failed = 0;
+
+    for (long n = 0; n < 500 && !is_done; n++) {
+        const struct open_port port = {.number = 7777, .place = ""};
+        struct world *w = world_open(NULL);
+        struct hook_answer *a;
+
+        w->name_is = "10.4.4.4";
+        admit(w, MR_HOOK_CREATE);
+        admit(w, MR_HOOK_DROP);
+        a = &w->canned[MR_HOOK_DROP].answer;
+        strcpy(a->spec.target, "a.fleet:7000");
+        mr__alloc_fail_after(n);
+        is_done = play_targets(w);
+        mr__alloc_fail_after(-1);
+        failed += !is_done;
+        /* Who comes when there is memory again is served. */
+        world_open_fronts(w, &port, 1);
+        world_inject(w, "203.0.113.9:4000", 7777, 10);
+        CHECK_EQ(world_decide(w, "203.0.113.9:4000", 7777, NULL, NULL), MR_VERDICT_FORWARD);
+        /* And everything is given back. */
+        w->now_ns += 700ull * 1000000000;
+        world_settle(w);
+        CHECK_EQ(world_relays(w), 0);
+        CHECK_EQ(world_metric(w, "noray_relay_count"), 0.0);
+        CHECK_EQ(world_metric(w, "moonrelay_ports{state=\"open\"}"), 1.0);
+        w->now_ns += 100ull * 1000000000;
+        world_settle(w);
+        CHECK_EQ(world_metric(w, "moonrelay_ports{state=\"free\"}"), 16.0);
+        world_close(w);
+    }
+    CHECK(is_done);
+    CHECK_GT(failed, 10);
+}
+
 static void draw_nothing(void *user, void *buf, size_t n)
 {
     (void)user;
@@ -129,4 +198,5 @@ TEST(a_service_that_cannot_be_made_leaves_nothing)
 }
 
 TEST_MAIN(TEST_CASE(every_failed_allocation_costs_its_request_alone),
+          TEST_CASE(every_failed_allocation_costs_its_flow_or_port_alone),
           TEST_CASE(a_service_that_cannot_be_made_leaves_nothing))
