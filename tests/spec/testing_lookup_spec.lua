@@ -144,6 +144,63 @@ describe("a lookup with a hook", function()
     t:advance(1)
     assert.equal("10.0.0.1", outcome(l))
   end)
+
+  it("may itself resolve, which does not ask it again", function()
+    local t = bench [[
+      local relay, asked = require "relay", 0
+      return { lookup = function(host, family)
+        asked = asked + 1
+        local address, why, code = relay.resolve(host == "alias" and "a.fleet" or host, family)
+        if not address then return nil, why, code end
+        return address
+      end, commands = { asked = function() return asked end } }]]
+    t.hosts["a.fleet"] = "10.4.4.4"
+    local l, gone = t:lookup("alias", 4), t:lookup("b.fleet", 4)
+    t:advance(0)
+    assert.equal("10.4.4.4", outcome(l))
+    assert.equal("not-found", gone.code)
+    assert.equal(2, tonumber((t:call("p1", "asked"))))
+  end)
+end)
+
+describe("relay.resolve in a hook", function()
+  it("goes through the chain, and to t.hosts in the end", function()
+    local t = bench([[
+      local relay = require "relay"
+      return { register = function(ev)
+        local address, why, code = relay.resolve(ev.meta.at, 4)
+        if not address then return false, code end
+        return { tags = { at = address } }
+      end }]], [[return { lookup = function(host) if host == "b.fleet" then return "10.7.7.7" end end }]])
+    t.hosts["a.fleet"] = { "10.4.4.4", delay = 1 }
+    local a, b = t:join { meta = { at = "a.fleet" } }, t:join { meta = { at = "b.fleet" } }
+    local c = t:join { meta = { at = "c.fleet" } }
+    t:advance(0)
+    assert.is_true(a.pending)
+    assert.equal("10.7.7.7", b.session.tags.at)
+    assert.equal("not-found", c.reason)
+    t:advance(1)
+    assert.equal("10.4.4.4", a.session.tags.at)
+  end)
+
+  it("is forgotten with the player who waits for it", function()
+    collectgarbage()
+    collectgarbage()
+    local blocks = core.blocks()
+    do
+      local t = bench [[
+        local relay = require "relay"
+        return { register = function() relay.resolve("slow.fleet", 4) end }]]
+      t.hosts["slow.fleet"] = { "10.4.4.4", delay = 1 }
+      local h = t:join()
+      h:leave("reset")
+      t:advance(2)
+      assert.equal("closed", h.code)
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.equal(blocks, core.blocks())
+  end)
 end)
 
 describe("a bench that ends while somebody asks", function()
