@@ -17,6 +17,10 @@ local FETCH = [[
         local response, message, code = relay.http { url = url, timeout = tonumber(timeout) }
         return response and tostring(response.status) or code .. " " .. message
       end,
+      resolve = function(host, family)
+        local address, message, code = relay.resolve(host, tonumber(family))
+        return address or code .. " " .. message
+      end,
     },
   }
 ]]
@@ -40,6 +44,14 @@ local function fetch(server, url, timeout)
   local text = answer_of(client, 30)
   client:close()
   return text
+end
+
+local function resolve(server, host, family)
+  local client = control.connect(server)
+  local response = client:request("POST", "/v1/call",
+    ('{"policy": "fetch", "verb": "resolve", "args": ["%s", "%s"]}'):format(host, family or ""), 20)
+  client:close()
+  return response.body:match('"result":"(.-)"}') or response.body
 end
 
 local function options(names)
@@ -150,6 +162,55 @@ describe("lookup", function()
       send_fetch(client, "http://h.fleet/", 60)
       loop.wait(function() return names:calls() == 1 end, "a thread that hangs")
       client:close()
+    end)
+  end)
+
+  it("is what the policies say, then what an address is in itself, then what the resolver says", function()
+    local names = resolver.new { ["self.fleet"] = "10.0.0.7", ["other.fleet"] = { "2001:db8::8", "10.0.0.8" } }
+    finally(function() names:close() end)
+    local opts = options(names)
+    opts.policies = { "./fetch.lua", "./names.lua" }
+    opts.files["names.lua"] = [[
+      local relay = require "relay"
+      return {
+        lookup = function(host, family, ev)
+          if host == "room.fleet" or host == "10.1.1.1" then return "127.0.0.9" end
+          if host == "six.fleet" then return "::1" end
+          if host == "no.fleet" then return nil, "no such room", "no-such-room" end
+          if host == "bad.fleet" then error("as a policy does") end
+          if host == "number.fleet" then return 7 end
+          if host == "self.fleet" then return (relay.resolve("self.fleet")) end
+        end,
+      }
+    ]]
+    daemon.with(opts, function(server)
+      server:allow("hook failed")
+      assert.equal("127.0.0.9", resolve(server, "room.fleet"))
+      assert.equal("127.0.0.9", resolve(server, "10.1.1.1", 4)) -- an address, too
+      assert.equal("10.1.1.2", resolve(server, "10.1.1.2"))
+      assert.equal("no-such-room no.fleet: no such room", resolve(server, "no.fleet"))
+      assert.is_truthy(resolve(server, "bad.fleet"):find("^policy%-error bad%.fleet: "))
+      assert.is_truthy(resolve(server, "number.fleet"):find("^policy%-error number%.fleet: "))
+      assert.equal("::1", resolve(server, "six.fleet"))
+      assert.is_truthy(resolve(server, "six.fleet", 4):find("^policy%-error six%.fleet: "))
+      assert.equal(0, names:calls())
+      assert.equal("10.0.0.7", resolve(server, "self.fleet")) -- what a hook asks itself goes past it
+      assert.equal(1, names:calls())
+      assert.equal("2001:db8::8", resolve(server, "other.fleet"))
+      assert.equal("10.0.0.8", resolve(server, "other.fleet", 4))
+      assert.equal("family ::1 is an IPv6 address and IPv4 is asked for", resolve(server, "::1", 4))
+      assert.equal(4, names:calls()) -- the literal of the other family is the fourth
+      -- Who answers is asked anew each time: another policy by a reload, then none.
+      local client = control.connect(server)
+      for _, text in ipairs { 'return { lookup = function() return "127.0.0.10" end }', "return {}" } do
+        local file = assert(io.open(server.dir .. "/names.lua", "w"))
+        file:write(text)
+        file:close()
+        client:reload()
+        assert.equal(text == "return {}" and "10.0.0.7" or "127.0.0.10", resolve(server, "self.fleet"))
+      end
+      client:close()
+      assert.equal(5, names:calls())
     end)
   end)
 end)
