@@ -158,14 +158,11 @@ static bool look(struct service *s, struct knock *k)
     return false;
 }
 
-/* What no server of somebody's may be. NULL: it is fine. */
-static const char *fault_of(const struct service *s, const struct mr_addr *dest, int family)
+/* What no server of somebody's may be. NULL: it is fine. It is of the family that was asked for. */
+static const char *fault_of(const struct service *s, const struct mr_addr *dest)
 {
     const unsigned never = MR_ADDR_UNSPECIFIED | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST;
 
-    if (family != 0 && dest->family != family) {
-        return "family";
-    }
     if (mr_addr_classify(dest) & never) {
         return "address-class";
     }
@@ -240,7 +237,7 @@ static void on_found(void *arg, const struct mr_lookup_answer *found)
         const char *target = k->grant.spec.target;
         (void)mr__target_parse((struct str){target, strlen(target)}, &host, &dest.port);
         mr_addr_canonicalize(&dest);
-        fault = fault_of(s, &dest, family_of(s));
+        fault = fault_of(s, &dest);
         if (fault) {
             refuse_target(s, k, fault, "that address is never a target");
         } else {

@@ -432,6 +432,35 @@ TEST(a_port_that_is_not_listed_any_more_closes_with_its_last_flow)
     let_world_close();
 }
 
+TEST(a_port_that_closes_takes_no_flow_whose_lookup_was_under_way)
+{
+    open_world(NULL, "10.4.4.4:7000");
+    world_inject(w, client, FRONT, 10);
+    w->are_lookups_slow = true;
+    world_inject(w, "203.0.113.6:4000", FRONT, 10);
+    REQUIRE_EQ(w->n_lookups, 1);
+    world_open_fronts(w, NULL, 0);
+    CHECK_EQ(w->fronts.draining, 1);
+    world_answer_lookups(w);
+    CHECK_EQ(targets(), 1.0);
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_NEW_FLOW), 1);
+    let_world_close();
+}
+
+TEST(a_flow_never_leaves_from_the_port_that_it_comes_in_at)
+{
+    for (unsigned i = 0; i < 20; i++) { /* ports are drawn at random */
+        unsigned egress = 0;
+
+        w = world_open((const char *[]){"udp_relay_ports=49152+3", "dynamic_share=100", NULL});
+        admit_to("10.4.4.4:7000");
+        world_inject(w, client, 49152, 10);
+        CHECK_EQ(world_decide(w, client, 49152, NULL, &egress), MR_VERDICT_FORWARD);
+        CHECK_NE(egress, 49152);
+        let_world_close();
+    }
+}
+
 TEST(a_port_that_is_listed_again_while_it_closes_stays)
 {
     struct open_port port = {.number = FRONT, .place = ""};
@@ -532,6 +561,9 @@ TEST(a_block_ends_the_flows_of_whom_it_meets_and_begins_none)
         world_inject(w, client, FRONT, 10);
         CHECK_EQ(world_verdicts(w, MR_VERDICT_BLOCKED), 1);
         CHECK_EQ(targets(), 0.0);
+        /* By tags: whoever gets them. */
+        world_inject(w, "198.51.100.9:4000", FRONT, 10);
+        CHECK_EQ(targets(), i == 2 ? 0.0 : 1.0);
         let_world_close();
     }
 }
@@ -592,6 +624,8 @@ TEST_MAIN(TEST_CASE(a_target_is_written_as_host_and_port),
           TEST_CASE(two_open_ports_have_a_flow_of_one_client_each),
           TEST_CASE(caps_bind_flows_to_targets_by_client_and_share_but_not_by_server),
           TEST_CASE(a_port_that_is_not_listed_any_more_closes_with_its_last_flow),
+          TEST_CASE(a_port_that_closes_takes_no_flow_whose_lookup_was_under_way),
+          TEST_CASE(a_flow_never_leaves_from_the_port_that_it_comes_in_at),
           TEST_CASE(a_port_that_is_listed_again_while_it_closes_stays),
           TEST_CASE(a_stranger_at_a_players_port_may_be_sent_to_a_target_until_that_relay_ends),
           TEST_CASE(a_flow_at_a_free_port_ends_when_the_port_gets_a_relay),
