@@ -409,7 +409,7 @@ static struct request **find(struct mr_udp *u, const struct request *req)
 static void grow(struct mr_udp *u)
 {
     unsigned n = u->n_buckets * 4;
-    struct request **more = mr__alloc(n, sizeof *more);
+    struct request **more = mr__alloc(n, sizeof(struct request *));
 
     if (!more) {
         return;

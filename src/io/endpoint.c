@@ -78,6 +78,7 @@ static int read_name(int fd, struct mr_addr *local)
     union socket_addr sa;
     socklen_t len = sizeof sa;
 
+    memset(&sa, 0, sizeof sa);
     if (getsockname(fd, &sa.any, &len) < 0) {
         return -errno;
     }
