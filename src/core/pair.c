@@ -619,22 +619,25 @@ static uint32_t find_leg(const struct tables *t, mr_relay_id id, mr_relay_id oth
     return entry == MR__NONE ? MR__NONE : element_of(t, entry, relay);
 }
 
-int mr__tables_watch(struct tables *t, mr_relay_id a, mr_relay_id b)
+int mr__tables_watch(struct tables *t, mr_relay_id id, mr_relay_id other)
 {
-    uint32_t element = find_leg(t, a, b);
+    uint32_t element = find_leg(t, id, other);
 
     if (element == MR__NONE)
         return -ENOENT;
-    for (uint32_t side = 0; side < 2; side++) {
-        uint32_t relay = relay_of(t, element ^ side);
-
-        if (*state_of(t, element ^ side) == LEG_UNWATCHED &&
-            !(t->plane.relays.at[relay].flags & MR__RELAY_MANUAL)) {
-            *state_of(t, element ^ side) = LEG_FRESH;
-            refresh_leg(t, element ^ side);
-        }
+    if (*state_of(t, element) == LEG_UNWATCHED &&
+        !(t->plane.relays.at[relay_of(t, element)].flags & MR__RELAY_MANUAL)) {
+        *state_of(t, element) = LEG_FRESH;
+        refresh_leg(t, element);
     }
     return 0;
+}
+
+bool mr__tables_is_fresh(const struct tables *t, mr_relay_id id, mr_relay_id other)
+{
+    uint32_t element = find_leg(t, id, other);
+
+    return element != MR__NONE && *state_of(t, element) == LEG_FRESH;
 }
 
 static int check_seen(const struct tables *t, uint32_t element, const struct mr_addr *seen)

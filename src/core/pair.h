@@ -138,9 +138,11 @@ bool mr__tables_is_paired(const struct tables *t, mr_relay_id a, mr_relay_id b);
 int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
                             void (*fn)(void *user, mr_relay_id partner), void *user);
 
-/* From now on it is noticed when one's peer itself sends to the other's port, unless the relay is
+/* From now on it is noticed when id's peer itself sends to the port of `other`, unless the relay is
  * manual; what was noticed before stays. -ENOENT: no such relay, or no pair */
-int mr__tables_watch(struct tables *t, mr_relay_id a, mr_relay_id b);
+int mr__tables_watch(struct tables *t, mr_relay_id id, mr_relay_id other);
+/* Watched, and nothing came. */
+bool mr__tables_is_fresh(const struct tables *t, mr_relay_id id, mr_relay_id other);
 /* `id`'s peer is speaking from `seen` to the port of `other`, canonical or not.
  * -ENOENT: no such relay, or no pair   -EBUSY: the leg is latched, not watched, or the peer itself
  * has spoken   -EADDRINUSE: a relay has that address   -EEXIST: it has a link to that port

@@ -52,9 +52,14 @@ int mr_is_paired(const struct mr *mr, mr_relay_id a, mr_relay_id b)
 
 /* ------------------------------------------------------------------ legs of a pair */
 
-int mr_pair_watch(struct mr *mr, mr_relay_id a, mr_relay_id b)
+int mr_pair_watch(struct mr *mr, mr_relay_id relay, mr_relay_id other)
 {
-    return mr__tables_watch(&mr->tables, a, b);
+    return mr__tables_watch(&mr->tables, relay, other);
+}
+
+int mr_pair_is_fresh(const struct mr *mr, mr_relay_id relay, mr_relay_id other)
+{
+    return mr__tables_is_fresh(&mr->tables, relay, other);
 }
 
 int mr_pair_latch(struct mr *mr, mr_relay_id relay, mr_relay_id other, const struct mr_addr *seen)

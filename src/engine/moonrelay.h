@@ -344,13 +344,15 @@ MR_API int mr_is_paired(const struct mr *mr, mr_relay_id a, mr_relay_id b); /* 1
 /* A peer behind a symmetric NAT speaks to each of our ports from another port of its own, one that
  * nobody has registered. The caller who recognizes it LATCHES one leg of a pair: within the pair
  * `relay`'s peer is then at `seen` instead, as who it speaks and where it is sent to. Only legs are
- * latched whose own peer has not sent to the other's port since the pair is watched, and when it
+ * latched whose own peer has not sent to the other's port since the leg is watched, and when it
  * does, that undoes the latch; so do mr_relay_move() of `relay` to another address and the end of
  * the pair. */
 
-/* Notices from now on what each one's own peer sends to the other's port. It stays noticed when a
- * pair is watched twice. Manual relays' peers are not watched. -ENOENT: they are no pair of two. */
-MR_API int mr_pair_watch(struct mr *mr, mr_relay_id a, mr_relay_id b);
+/* Notices from now on when relay's own peer sends to the port of `other`. That stays noticed when
+ * the leg is watched again. Manual relays' peers are not watched. -ENOENT: no pair of two. */
+MR_API int mr_pair_watch(struct mr *mr, mr_relay_id relay, mr_relay_id other);
+/* 1: watched, and its own peer has not spoken; 0 */
+MR_API int mr_pair_is_fresh(const struct mr *mr, mr_relay_id relay, mr_relay_id other);
 /* -ENOENT: they are no pair of two. -EBUSY: the leg is latched, is not watched, or its own peer has
  * spoken. -EADDRINUSE: `seen` is a relay's address. -EEXIST: it has a link to that port. -ENOSPC:
  * as many latches as max_ports, or no link is left. -EADDRNOTAVAIL, -EDESTADDRREQ, -EAFNOSUPPORT,

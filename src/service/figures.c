@@ -166,6 +166,8 @@ static void write_verdicts(const struct mr_stats *st, struct metrics *m)
     }
     one(m, "noray_relay_drop_count", MR_METRIC_COUNTER, "Datagrams dropped at relay ports.", drops);
     one(m, "moonrelay_held", MR_METRIC_GAUGE, "Datagrams kept while a policy decides.", st->held);
+    one(m, "moonrelay_latches", MR_METRIC_GAUGE,
+        "Players who are seen from another port than the one that they registered.", st->latches);
 
     const struct metric_label in_label = label("direction", "in");
     const struct metric_label out_label = label("direction", "out");

@@ -54,7 +54,10 @@ void mr__fronts_destroy(struct service *s)
 void mr__misses_watch(struct service *s)
 {
     /* Where flows go to targets an answer may come before a worker knows its link, and is held. */
-    mr_set_miss_events(s->mr, mr__ask_is_wanted(s, MR_HOOK_DROP) || !mr__list_is_empty(&s->fronts));
+    bool are_flows = !mr__list_is_empty(&s->fronts);
+
+    /* Nor is a stranger one for sure while he may be a player whom we connected just now. */
+    mr_set_miss_events(s->mr, mr__ask_is_wanted(s, MR_HOOK_DROP) || are_flows || s->n_latches > 0);
 }
 
 /* ---- flows --------------------------------------------------------------------------------- */

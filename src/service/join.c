@@ -316,6 +316,8 @@ static void commit(struct service *s, struct connection *c)
     }
     if (r->n_sides == 1) { /* two players at one address: the caller's as well */
         mr__seat_adopt(s, seats[0], caller);
+    } else {
+        mr__latch_remember(s, seats[0], seats[1]);
     }
     for (size_t i = 0; i < r->n_sides; i++) {
         if (is_new[i]) {

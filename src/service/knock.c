@@ -455,6 +455,12 @@ static bool is_in_question(struct service *s, const struct knock *k)
         discard_blocked(s, k->flow, blocked_ns);
         return false;
     }
+    mr_relay_id latched = mr__latch_try(s, &k->from, k->port);
+    if (latched != 0) {
+        tell_end(s, &(struct service_outcome){.flow = k->flow, .reason = "", .relay = latched});
+        mr_flow_release(s->mr, k->flow);
+        return false;
+    }
     if (!is_asked_about(s, k->port) || mr__unwelcome_has(s, &k->from)) {
         give_up(s, k->flow, k->reason);
         return false;

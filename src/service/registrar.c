@@ -75,6 +75,7 @@ static enum registrar_result first_address(struct service *s, struct session *p,
     if (mr__session_set_address(s, p, from, local) < 0) {
         return MR_REGISTRAR_SILENT; /* he asks again in a tenth of a second */
     }
+    mr_address_unlatch(s->mr, from);
     share_relay(s, p);
     log_addressed(s, p, "address seen");
     reply(s, from, local, "OK");
@@ -141,6 +142,7 @@ static enum registrar_result moved(struct service *s, struct session *p, const s
     if (mr__session_set_address(s, p, from, local) < 0) {
         return MR_REGISTRAR_SILENT;
     }
+    mr_address_unlatch(s->mr, from); /* it may have been anybody's; his own went with the move */
     if (!seat) {
         share_relay(s, p);
     }

@@ -166,6 +166,7 @@ static void init_lists(struct service *s)
     mr__lookups_init(s);
     mr__notices_init(s);
     mr__list_init(&s->gone);
+    mr__list_init(&s->latches);
     mr__fronts_init(s);
     mr__list_init(&s->openings);
     mr__blocks_init(s);
@@ -173,10 +174,10 @@ static void init_lists(struct service *s)
 
 static struct table *table_at(struct service *s, unsigned i)
 {
-    struct table *const tables[] = {&s->blocks.table, &s->connections, &s->sessions,
-                                    &s->oids,         &s->pids,        &s->places,
-                                    &s->slots,        &s->makings,     &s->sources,
-                                    &s->knowns,       &s->unwelcome,   &s->front_index};
+    struct table *const tables[] = {
+        &s->blocks.table, &s->connections, &s->sessions,   &s->oids,    &s->pids,
+        &s->places,       &s->slots,       &s->makings,    &s->sources, &s->knowns,
+        &s->unwelcome,    &s->front_index, &s->latch_sides};
 
     return i < sizeof tables / sizeof tables[0] ? tables[i] : NULL;
 }
@@ -296,6 +297,7 @@ void mr__service_destroy(struct service *s)
     mr__pool_deinit(s);
     mr__fronts_destroy(s);
     mr__known_destroy(s);
+    mr__latches_destroy(s);
     mr__unwelcome_destroy(s);
     mr__blocks_destroy(s);
     for (unsigned i = 0; (t = table_at(s, i)) != NULL; i++) {
@@ -443,6 +445,7 @@ void mr__service_tick(struct service *s, uint64_t now_ns)
     ping_workers(s);
     mr__pool_release_due(s);
     mr__known_expire(s);
+    mr__latches_expire(s);
     mr__stores_tick(s->stores, s->now_ns);
     mr__connections_go_on(s);
     mr__commands_answer_late(s);

@@ -426,7 +426,7 @@ const struct setting_row mr__setting_rows[] = {
     {"hold_time", "2s", "how long", read_duration, AT(hold_time_ns), LIVE, SECOND / 1000, 3600 * SECOND},
     {"hold_flows", "4096", "flows kept at once, per worker", read_count, AT(hold_flows), 0, 1, 1048576},
     {"hold_memory", "4mb", "bytes kept at once, per worker", read_size32, AT(hold_memory), 0, 64 * KB, GB},
-    {"latch_window", "10s", "how long a new port of a known address may take over a pair; 0: never", read_duration, AT(latch_window_ns), LATER, 0, FOREVER},
+    {"latch_window", "10s", "how long a new port of a known address may take over a pair; 0: never", read_duration, AT(latch_window_ns), LIVE, 0, FOREVER},
     {"allow_peers", "", "comma list of networks served although they are private", read_nets, AT(allow_peers), STRING | LATER, 0, 0},
     {"deny_peers", "", "comma list of networks never served", read_nets, AT(deny_peers), STRING | LATER, 0, 0},
     {"allow_low_ports", "off", "serve players whose UDP port is below 1024", read_bool, AT(allow_low_ports), LIVE, 0, 0},

@@ -31,24 +31,26 @@
 #include "service/table.h"
 
 enum {
-    MR_LINE_MAX = 16384,             /* bytes of a command line, its end not counted */
-    MR_REQUEST_ID_MAX = 64,          /* bytes of `command?id` */
-    MR_PENDING_MAX = 1024,           /* chains that a policy may keep waiting */
-    MR_LOOKUPS_MAX = 1024,           /* that were asked, or wait until they may be */
-    MR_COMMANDS_PER_TURN = 200,      /* of one connection, before others have a go */
-    MR_TASKS_PER_TURN = 4096,        /* then the loop gets to its sockets again */
-    MR_SCRIPT_MS_PER_TICK = 10,      /* likewise: of scripts' CPU time, the default of one hook */
-    MR_ASKS_PER_TICK = 8,            /* the same for a decider that does not tell what it spends */
-    MR_KNOCKS_MAX = 512,             /* at once: half of the chains are left to players */
-    MR_NOTICES_MAX = 16384,          /* that wait to be told: some 10 MB */
-    MR_JOIN_TRIES_MAX = 8,           /* looks at a world that changes while a policy thinks */
-    MR_READY_PERIOD_MS = 500,        /* between two pings of the workers */
-    MR_READY_LATE_MS = 1000,         /* a worker that takes longer is not ready */
-    MR_KNOWN_SECONDS = 600,          /* an address is remembered after its last session */
-    MR_KNOWN_GONE_MAX = 65536,       /* remembered at once: 6 MB, two minutes at 500 a second */
-    MR_LIMIT_NOTICE_SECONDS = 10,    /* between two `limit` lines of one kind */
-    MR_LOWEST_PLAYER_PORT = 1024,    /* below are services, victims of a forged source */
-    MR_UNWELCOME_SECONDS = 600,      /* an address whose player was kicked */
+    MR_LINE_MAX = 16384,          /* bytes of a command line, its end not counted */
+    MR_REQUEST_ID_MAX = 64,       /* bytes of `command?id` */
+    MR_PENDING_MAX = 1024,        /* chains that a policy may keep waiting */
+    MR_LOOKUPS_MAX = 1024,        /* that were asked, or wait until they may be */
+    MR_COMMANDS_PER_TURN = 200,   /* of one connection, before others have a go */
+    MR_TASKS_PER_TURN = 4096,     /* then the loop gets to its sockets again */
+    MR_SCRIPT_MS_PER_TICK = 10,   /* likewise: of scripts' CPU time, the default of one hook */
+    MR_ASKS_PER_TICK = 8,         /* the same for a decider that does not tell what it spends */
+    MR_KNOCKS_MAX = 512,          /* at once: half of the chains are left to players */
+    MR_NOTICES_MAX = 16384,       /* that wait to be told: some 10 MB */
+    MR_JOIN_TRIES_MAX = 8,        /* looks at a world that changes while a policy thinks */
+    MR_READY_PERIOD_MS = 500,     /* between two pings of the workers */
+    MR_READY_LATE_MS = 1000,      /* a worker that takes longer is not ready */
+    MR_KNOWN_SECONDS = 600,       /* an address is remembered after its last session */
+    MR_KNOWN_GONE_MAX = 65536,    /* remembered at once: 6 MB, two minutes at 500 a second */
+    MR_LIMIT_NOTICE_SECONDS = 10, /* between two `limit` lines of one kind */
+    MR_LOWEST_PLAYER_PORT = 1024, /* below are services, victims of a forged source */
+    MR_UNWELCOME_SECONDS = 600,   /* an address whose player was kicked */
+    MR_LATCHES_MAX =
+        16384, /* pairs remembered at once: 3 MB, ten seconds of 1,600 joins a second */
     MR_BLOCKED_QUIET_SECONDS = 10,   /* at most, for the flow of a blocked socket */
     MR_UNWELCOME_MAX = 8192,         /* at once: 1 MB */
     MR_SLOWED_MS = 100,              /* a client that commands too fast is left alone so long */
@@ -597,6 +599,10 @@ struct service {
 
     struct list gone;
     size_t n_gone;
+    struct table latch_sides; /* that are open */
+    struct list latches;
+    size_t n_latches;
+    uint64_t latch_order;
     struct list unwelcomes;
     struct budget_entry *budgets, *wrong_oids;
     struct stores *stores;
@@ -854,6 +860,15 @@ void mr__opening_succeed(struct service *s, struct opening *o, const struct seat
 void mr__opening_drop(struct service *s, struct opening *o, enum mr_verdict as);
 void mr__opening_refuse(struct opening *o, const char *code, const char *reason);
 void mr__openings_destroy(struct service *s);
+
+/* ---- symmetric NATs (latch.c) -------------------------------------------------------------- */
+
+/* They were connected: for a while either may turn out to speak from another port of his IP. */
+void mr__latch_remember(struct service *s, const struct seat *a, const struct seat *b);
+/* The relay of the player who this stranger is, latched by now; 0: nobody that we know of. */
+mr_relay_id mr__latch_try(struct service *s, const struct mr_addr *from, uint32_t port);
+void mr__latches_expire(struct service *s);
+void mr__latches_destroy(struct service *s);
 
 /* ---- strangers (knock.c, dynamic.c) -------------------------------------------------------- */
 

@@ -79,6 +79,7 @@ describe("the metrics", function()
       moonrelay_ports = "gauge", moonrelay_build_info = "gauge", moonrelay_errors_total = "counter",
       moonrelay_policy_refusals_total = "counter", moonrelay_sessions = "gauge", moonrelay_relays = "gauge",
       moonrelay_limit_hits_total = "counter", moonrelay_kernel_drops_total = "counter", moonrelay_held = "gauge",
+      moonrelay_latches = "gauge",
       moonrelay_registrar_total = "counter", moonrelay_control_stall_seconds = "histogram",
       moonrelay_log_dropped_total = "counter" } do
       assert.is_truthy(page.families[name], name .. " is missing")

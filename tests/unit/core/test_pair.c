@@ -403,10 +403,12 @@ static void do_watch(struct trial *s)
     int pair = any_pair(s, &a, &b);
 
     CHECK_EQ(mr__tables_watch(&s->t, a, b), pair >= 0 ? 0 : -ENOENT);
-    for (int side = 0; pair >= 0 && side < 2; side++) {
-        if (s->m.legs[pair][side].state == LEG_UNWATCHED &&
-            !s->m.relays[port_of(s->m.pairs[pair][side])].is_manual)
-            s->m.legs[pair][side].state = LEG_FRESH;
+    if (pair >= 0) {
+        struct model_leg *leg = &s->m.legs[pair][side_of(&s->m, pair, a)];
+
+        if (leg->state == LEG_UNWATCHED && !s->m.relays[port_of(a)].is_manual)
+            leg->state = LEG_FRESH;
+        CHECK_EQ(mr__tables_is_fresh(&s->t, a, b), leg->state == LEG_FRESH);
     }
 }
 

@@ -36,6 +36,7 @@ static struct game *game_open(struct mr_options o)
     g->client = rig_relay(&g->rig, CLIENT, &g->client_peer.addr);
     CHECK_EQ(mr_pair(g->rig.mr, g->host, g->client), 0);
     CHECK_EQ(mr_pair_watch(g->rig.mr, g->host, g->client), 0);
+    CHECK_EQ(mr_pair_watch(g->rig.mr, g->client, g->host), 0);
     mr_set_miss_events(g->rig.mr, 1);
     rig_settle(&g->rig);
     rig_forget(&g->rig);
@@ -183,7 +184,9 @@ TEST(a_leg_whose_peer_has_spoken_is_never_latched_and_its_partner_may_be)
     rig_send(&g->rig, &g->host_nat, CLIENT, "second", 6);
     REQUIRE(rig_await(&g->rig, MR_EVENT_MISS, 1));
     CHECK_EQ(latch_host(g), -EBUSY);
-    CHECK_EQ(mr_pair_watch(g->rig.mr, g->client, g->host), 0); /* changes nothing */
+    CHECK_EQ(mr_pair_watch(g->rig.mr, g->host, g->client), 0); /* changes nothing */
+    CHECK_EQ(mr_pair_is_fresh(g->rig.mr, g->host, g->client), 0);
+    CHECK_EQ(mr_pair_is_fresh(g->rig.mr, g->client, g->host), 1);
     CHECK_EQ(latch_host(g), -EBUSY);
     CHECK_EQ(latch_client(g), 0);
     CHECK_EQ(latch_client(g), -EBUSY);

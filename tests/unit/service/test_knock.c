@@ -260,6 +260,8 @@ TEST(a_stranger_who_sprays_both_ports_changes_nothing)
 
     open_pair(NULL);
     world_answer(w, MR_HOOK_DROP, MR_HOOK_NO_OPINION);
+    world_inject(w, "10.0.0.1:6000", clients, 10); /* by now both are who they say */
+    world_inject(w, "10.0.0.2:6000", hosts, 10);
     uint64_t before = sent();
     for (unsigned i = 0; i < 1000; i++) {
         char from[40];
@@ -408,6 +410,7 @@ TEST(a_player_who_moves_to_a_strangers_address_brings_his_own_port)
 
     open_pair(NULL);
     admit_all();
+    world_advance(w, 11000); /* else it would be the client himself */
     world_inject(w, "10.0.0.2:7000", hosts, 10);
     CHECK_EQ(world_relays(w), 3);
     CHECK_STR(world_see(w, &client, "10.0.0.2:7000"), "OK");

@@ -250,12 +250,12 @@ TEST(a_line_of_dotenv_that_is_none_is_warned_of)
 TEST(a_setting_whose_part_comes_later_says_that_it_does_nothing)
 {
     open_settings();
-    offer(MR_SETTING_COMMAND_LINE, "latch_window", "5s", NULL);
+    offer(MR_SETTING_COMMAND_LINE, "deny_peers", "10.0.0.0/8", NULL);
     CHECK_EQ(mr__settings_resolve(s), 0);
     CHECK(strstr(message(), "has no effect yet"));
     CHECK(!mr__settings_message(s, 0)->is_error);
     mr__settings_forget(s, MR_SETTING_COMMAND_LINE);
-    offer(MR_SETTING_COMMAND_LINE, "latch_window", "10s", NULL);
+    offer(MR_SETTING_COMMAND_LINE, "deny_peers", "", NULL);
     CHECK_EQ(mr__settings_resolve(s), 0);
     CHECK_STR(message(), "");
     close_settings();
