@@ -41,8 +41,10 @@ struct stranger {
     enum mr_verdict reason;
     mr_flow_id flow; /* the last one of them, also when it is over */
     enum { STRANGER_REST, STRANGER_ASKED, STRANGER_ADMITTED, STRANGER_REFUSED } state;
-    mr_relay_id pair[2]; /* they were a pair until he was asked about; 0: they were none */
-    char *data;          /* of a muted flow: put in once it is admitted; sizes before the bytes */
+    mr_relay_id pair[2];         /* they were a pair until he was asked about; 0: they were none */
+    bool is_partner_fresh;       /* in that pair: he had not spoken yet, ... */
+    struct mr_addr partner_seen; /* ... and was latched to this; family 0: he was not */
+    char *data; /* of a muted flow: put in once it is admitted; sizes before the bytes */
     size_t data_n;
 };
 

@@ -26,13 +26,22 @@ static void say_error(const struct settings *settings, struct script_error *why)
     }
 }
 
+static bool is_window(const char *key)
+{
+    return mr__settings_find(key) == mr__settings_find("latch_window");
+}
+
+/* A datagram that the window would take for a player's is asked about by no policy, and a test
+ * wants all of them asked about. So there is none, unless it is named. */
 static int offer(const struct bench *b, struct settings *to, const struct config *c)
 {
+    bool has_window = false;
     int rc = 0;
 
     for (size_t i = 0; i < b->n_overrides && rc == 0; i++) {
         const struct hook_pair *o = &b->overrides[i];
 
+        has_window = has_window || is_window(o->key.s);
         rc =
             mr__settings_offer(to, MR_SETTING_COMMAND_LINE, o->key.s, o->value.s, o->value.n, NULL);
     }
@@ -40,7 +49,11 @@ static int offer(const struct bench *b, struct settings *to, const struct config
         struct config_setting set;
 
         mr__config_setting(c, i, &set);
+        has_window = has_window || is_window(set.key);
         rc = mr__settings_offer(to, MR_SETTING_CONFIG, set.key, set.value, set.n, set.place);
+    }
+    if (rc == 0 && !has_window) {
+        rc = mr__settings_offer(to, MR_SETTING_CONFIG, "latch_window", "0s", 2, NULL);
     }
     return rc;
 }

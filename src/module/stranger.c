@@ -174,19 +174,30 @@ static void put_in_kept(struct bench *b, struct stranger *s)
     forget_data(s);
 }
 
+/* They are a pair again: the partner's leg is as it was. The sender has spoken. */
+static void restore_leg(struct bench *b, struct stranger *s)
+{
+    if (s->pair[0] != 0 && s->is_partner_fresh &&
+        mr_pair_watch(b->mr, s->pair[1], s->pair[0]) == 0 && s->partner_seen.family != 0 &&
+        mr_pair_latch(b->mr, s->pair[1], s->pair[0], &s->partner_seen) < 0) {
+        s->partner_seen.family = 0; /* the address is somebody's by now */
+    }
+    s->pair[0] = s->pair[1] = 0;
+}
+
 static void rejoin(struct bench *b, struct stranger *s)
 {
     if (s->pair[0] != 0 && mr_pair(b->mr, s->pair[0], s->pair[1]) < 0) {
         s->pair[0] = 0; /* one of them has ended meanwhile */
     }
-    s->pair[0] = s->pair[1] = 0;
+    restore_leg(b, s);
 }
 
 void mr__bench_after(struct bench *b)
 {
     for (struct stranger *s = b->strangers; s; s = s->next) {
         if (s->state == STRANGER_ADMITTED) {
-            s->pair[0] = s->pair[1] = 0;
+            restore_leg(b, s);
             put_in_kept(b, s);
             s->state = STRANGER_REST;
         } else if (s->state == STRANGER_REFUSED) {
@@ -201,6 +212,9 @@ static void part(struct bench *b, struct stranger *s)
 {
     mr_relay_id sender = mr_relay_of(b->mr, &s->from), target = mr_relay_at(b->mr, s->port);
 
+    s->is_partner_fresh = mr_pair_is_fresh(b->mr, target, sender) == 1;
+    s->partner_seen = (struct mr_addr){.family = 0};
+    (void)mr_pair_latched(b->mr, target, sender, &s->partner_seen);
     if (sender != 0 && target != 0 && mr_is_paired(b->mr, sender, target) == 1 &&
         mr_unpair(b->mr, sender, target) == 0) {
         s->pair[0] = sender;

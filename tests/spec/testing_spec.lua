@@ -171,6 +171,37 @@ describe("a drop", function()
     assert.equal(1, d.replayed)
   end)
 
+  it("asks about a player's other port, unless settings have a window in which it is taken for his", function()
+    local refuse = [[return { drop = function() return false, "asked" end }]]
+    local t = bench(refuse)
+    local _, _, j = game(t)
+    local knock = { sender = "10.0.0.1:7000", port = j.relay.port }
+    assert.equal("asked", t:drop(knock).reason)
+
+    t = bench(refuse, { settings = { latch_window = "10s" } })
+    local _, c
+    _, c, j = game(t)
+    knock.port = j.relay.port
+    local d = t:drop(knock)
+    assert.is_true(d.ok)
+    assert.equal(j.host_relay.id, d.relay.id)
+    assert.equal(1, d.replayed)
+    assert.equal("asked", t:drop({ sender = "10.0.0.1:7001", port = j.relay.port }).reason)
+    assert.equal("asked", t:drop({ sender = "10.0.0.2:4000", port = j.host_relay.port }).reason)
+    assert.is_true(t:drop(knock).ok) -- the other's being asked about has not undone it
+    assert.equal("asked", t:drop({ sender = "10.0.0.1:4000", port = j.relay.port }).reason)
+    assert.equal("asked", t:drop(knock).reason) -- he has spoken for himself
+    assert.is_true(c.ok)
+  end)
+
+  it("opens that window as the config says, and it closes", function()
+    local t = testing.new()
+    assert(t:load { settings = { latch_window = "5s" }, policies = {} })
+    local _, _, j = game(t)
+    t:advance(5.1)
+    assert.equal("unknown_sender", t:drop({ sender = "10.0.0.1:7000", port = j.relay.port }).code)
+  end)
+
   it("asks again about a sender who is known, and leaves his relay when he is refused", function()
     local t = bench(admit_known)
     local _, _, j = game(t)
