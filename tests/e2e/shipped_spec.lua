@@ -17,6 +17,7 @@ local CONFIG = [[return { policies = {
   { "quota", per_ip = 8, exceptions = { ["127.0.0.0/8"] = 16 } },
   { "region", regions = { ["127.66.91.0/24"] = "far" }, here = "near" },
   { "canary", percent = 100 },
+  { "hosts", file = "hosts.txt" },
   { "lobby", same = { "region" } },
   { "audit", on_error = "skip" },
   { "webhook", url = env "HOOK", tries = 1 },
@@ -27,8 +28,9 @@ describe("the shipped policies", function()
   it("work together for a player with a ticket", function()
     local hook = backend.open(function() return { status = 204 } end)
     daemon.with(operator.options { config = CONFIG, control_pair = false,
-      files = { ["bans.txt"] = "127.66.92.0/24\n", ["allowed.txt"] = "127.0.0.0/8\n" },
-      env = { TICKET_KEY = "sesame", HOOK = hook.url .. "/left" } }, function(server)
+      files = { ["bans.txt"] = "127.66.92.0/24\n", ["allowed.txt"] = "127.0.0.0/8\n",
+        ["hosts.txt"] = "127.0.0.1 web.fleet\n" },
+      env = { TICKET_KEY = "sesame", HOOK = hook.url:gsub("127%.0%.0%.1", "web.fleet") .. "/left" } }, function(server)
       local words = { words = "open=yes ticket=" .. ALICE }
       local host = player.join(server, words)
       assert.equal(4, #host.oid)
@@ -57,8 +59,8 @@ describe("the shipped policies", function()
       host:leave()
       loop.wait(function() return #hook.requests >= 1 end, "the webhook")
       assert.truthy(hook.requests[1].body:find('"event":"left"', 1, true))
-      for _, name in ipairs { "bans", "allowlist", "ticket", "quota", "region", "canary", "lobby", "audit", "webhook",
-        "dynamic" } do
+      for _, name in ipairs { "bans", "allowlist", "ticket", "quota", "region", "canary", "hosts", "lobby", "audit",
+        "webhook", "dynamic" } do
         assert.truthy(operator.does(server, "policies"):find(name, 1, true), name)
       end
     end)

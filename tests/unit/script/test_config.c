@@ -225,7 +225,8 @@ static const struct {
     {"return { policies = { 'mine.lua' } }",
      "%s:1: no shipped policy mine.lua (a file is named with a slash: ./mine.lua)"},
     {"return { policies = { 'mine' } }",
-     "%s:1: no shipped policy 'mine' (there are allowlist, audit, bans, canary, dynamic, lobby, "
+     "%s:1: no shipped policy 'mine' (there are allowlist, audit, bans, canary, dynamic, hosts, "
+     "lobby, "
      "quota, region, ticket, webhook; a file is named with a slash: ./mine.lua)"},
     {"return { policies = { './missing.lua' } }", "missing.lua: No such file or directory"},
     {"return { policies = { './sub/' } }", "cannot name a policy"},
