@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 enum {
-    ENDPOINTS_MAX = 64,       /* of all policies; each has a descriptor */
+    /* Of all policies; each has a descriptor. A reload opens its own before the old ones close. */
+    ENDPOINTS_MAX = 128,
     SENDS_MAX = 1024,         /* that wait in one endpoint */
     SEND_BYTES_MAX = 1 << 20, /* their payload */
     BUCKETS = 256,

@@ -18,7 +18,7 @@ int mr__host_udp_create(struct host_udps **out, uv_loop_t *loop, struct mr_looku
 /* Closes what is open; nobody is told. The loop frees it. Accepts NULL. */
 void mr__host_udp_destroy(struct host_udps *h);
 
-/* -EMFILE: there are 64 already. */
+/* -EMFILE: there are 128 already. */
 int mr__host_udp_open(struct host_udps *h, const struct host_udp_options *opts,
                       struct host_udp **out);
 /* As those of script_host; ids of jobs begin at 1. */

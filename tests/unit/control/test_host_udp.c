@@ -234,11 +234,11 @@ TEST(an_own_lookup_is_asked_about_each_host_and_its_answer_counts_once)
 TEST(policies_have_so_many_endpoints_and_closed_ones_count_no_more)
 {
     struct fixture f;
-    struct host_udp *u[64], *more = NULL;
+    struct host_udp *u[128], *more = NULL;
     struct host_udp_options opts = {.family = 4, .arg = &f};
 
     set_up(&f);
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 128; i++) {
         u[i] = open_one(&f, false);
     }
     CHECK_EQ(mr__host_udp_open(f.host, &opts, &more), -EMFILE);
