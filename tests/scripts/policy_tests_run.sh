@@ -95,5 +95,15 @@ looked_for_below_usr() {
 }
 expect the_module_is_where_luajit_looks_below_usr looked_for_below_usr
 expect an_installation_tests_after_it_was_moved in_specs "$work/moved/bin/moonrelay" test
+without_the_daemon() {
+  local out
+  out=$(LD_PRELOAD=$(cat "$MR_BINARY_DIR/preload") ASAN_OPTIONS=detect_leaks=0 \
+    LUA_PATH="$work/moved/share/lua/5.1/?.lua" LUA_CPATH="$work/moved/lib/lua/5.1/?.so" luajit -e '
+      local moonrelay = require "moonrelay"
+      moonrelay.resolve("127.0.0.1", 4, print)
+      moonrelay.run()')
+  [ "$out" = 127.0.0.1 ]
+}
+expect an_installation_serves_programs_without_the_daemon without_the_daemon
 
 exit "$failed"
