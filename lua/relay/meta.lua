@@ -358,8 +358,9 @@ function relay.open(spec) end
 ---@return "not-found"? code
 function relay.notify(session, word) end
 
---- Drains the server: who registers from now on cannot be joined, running games go on, every player is sent
---- `notice draining:SECONDS`. It ends when nobody is left, at the latest after so many seconds. Again: another time.
+--- Drains the server: who registers from now on cannot be joined, running games go on, every player is
+--- sent `notice draining:SECONDS`. It ends when nobody is left, at the latest after so many seconds. Again:
+--- another time.
 ---@param seconds number|false # 0 to 31622400; false: taken back
 ---@return true? done
 ---@return string? message

@@ -12,6 +12,7 @@
 #include "control/host.h"
 #include "control/http.h"
 #include "control/registrar.h"
+#include "control/supervisor.h"
 #include "control/tcp.h"
 #include "control/watch.h"
 #include "control/watchdog.h"
@@ -61,7 +62,8 @@ struct control {
     struct host *host;
     struct chain_lookup *chain; /* NULL until attached */
     struct watch *watch;
-    struct watchdog *watchdog; /* NULL until started */
+    struct watchdog *watchdog;     /* NULL until started */
+    struct supervisor *supervisor; /* NULL until started, or nobody wants to know */
     struct tcp *tcp;
     struct registrar *registrar;
     struct http *http;
@@ -310,6 +312,7 @@ static void begin_stop(struct control *c)
     c->stop_until = now + STOP_MS * ms_ns;
     mr__tcp_stop_accepting(c->tcp);
     mr__registrar_stop(c->registrar);
+    mr__supervisor_stopping(c->supervisor, 2 * STOP_MS * ms_ns);
     mr__service_stop(c->service, now);
     c->stop_seq = mr_seq(c->opts.mr);
 }
@@ -345,6 +348,19 @@ static void on_after_sleep(uv_check_t *handle)
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
+static void ask_stop(struct control *c)
+{
+    struct drain_view drain;
+
+    if (!mr__service_drain_to_stop(c->service, now_ns())) {
+        begin_stop(c);
+        return;
+    }
+    mr__drain_look(c->service, now_ns(), &drain);
+    mr__supervisor_stopping(c->supervisor,
+                            (uint64_t)(drain.seconds_left * 1e9) + 2 * STOP_MS * ms_ns);
+}
+
 static void on_wake(uv_async_t *wake)
 {
     struct control *c = wake->data;
@@ -362,9 +378,8 @@ static void on_wake(uv_async_t *wake)
     if (is_new[CONTROL_DRAIN] && c->is_started) {
         (void)mr__service_drain(c->service, MR_DRAIN_PRESET, "USR1", now_ns());
     }
-    if (is_new[CONTROL_STOP] && c->phase == RUNS && c->is_started &&
-        !mr__service_drain_to_stop(c->service, now_ns())) {
-        begin_stop(c);
+    if (is_new[CONTROL_STOP] && c->phase == RUNS && c->is_started) {
+        ask_stop(c);
     }
     if (stops > 1 || (stops > 0 && !c->is_started)) {
         stopped(c);
@@ -554,6 +569,8 @@ static int bind_http(struct control *c, struct mr_addr *at)
 /* What one of them closed is freed by the loop, at the latest in mr__control_destroy(). */
 static void close_all(struct control *c)
 {
+    mr__supervisor_destroy(c->supervisor);
+    c->supervisor = NULL;
     mr__tcp_destroy(c->tcp);
     mr__registrar_destroy(c->registrar);
     mr__http_destroy(c->http);
@@ -610,6 +627,26 @@ int mr__control_open_api(struct control *c, const char *path, const struct api_d
     return mr__api_open(&c->api, &opts);
 }
 
+static int start_supervisor(struct control *c)
+{
+    struct supervisor_options opts = {.loop = &c->loop,
+                                      .service = c->service,
+                                      .socket = c->opts.notify_socket,
+                                      .watchdog_us = c->opts.watchdog_us,
+                                      .watchdog_pid = c->opts.watchdog_pid};
+
+    return mr__supervisor_create(&c->supervisor, &opts);
+}
+
+void mr__control_tell(struct control *c, enum control_news news)
+{
+    if (news == CONTROL_READY) {
+        mr__supervisor_ready(c->supervisor);
+    } else {
+        mr__supervisor_reloading(c->supervisor);
+    }
+}
+
 int mr__control_start(struct control *c)
 {
     int rc;
@@ -627,6 +664,9 @@ int mr__control_start(struct control *c)
     }
     if (rc == 0) {
         rc = mr__watchdog_create(&c->watchdog, &c->loop, c->opts.log);
+    }
+    if (rc == 0) {
+        rc = start_supervisor(c);
     }
     c->is_started = rc == 0;
     return rc;

@@ -35,6 +35,9 @@ struct control_options {
     const struct settings_values *settings; /* read by create only */
     struct log *log;                        /* outlives it */
     struct mr *mr;                          /* outlives it */
+    /* NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID of the environment (supervisor.h), or NULL;
+     * outlive it */
+    const char *notify_socket, *watchdog_us, *watchdog_pid;
     const char *roots; /* PEM file of whom TLS trusts; NULL: the system's; copied */
     void *user;
     void (*on_hangup)(void *user);
@@ -83,6 +86,11 @@ int mr__control_open_api(struct control *c, const char *path, const struct api_d
 
 /* Lets them in, once a service is attached. */
 int mr__control_start(struct control *c);
+
+/* What whoever supervises the process is told (supervisor.h): it serves, or serves again; a reload
+ * begins. Its stop is told by itself. */
+enum control_news { CONTROL_READY, CONTROL_RELOADING };
+void mr__control_tell(struct control *c, enum control_news news);
 
 /* ---- the loop */
 

@@ -188,6 +188,39 @@ int mr__unix_accept(int listener)
     return fd < 0 ? -errno : fd;
 }
 
+int mr__unix_datagram(void)
+{
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    return fd < 0 ? -errno : fd;
+}
+
+int mr__unix_send(int fd, const char *path, const void *data, size_t n)
+{
+    struct sockaddr_un sa;
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    ssize_t sent;
+    int rc = address_of(&sa, path);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (sa.sun_path[0] == '@') {
+        sa.sun_path[0] = 0; /* the name ends where the address does */
+    } else {
+        len++;
+    }
+    do {
+        sent = sendto(fd, data, n, MSG_NOSIGNAL, (const struct sockaddr *)&sa, len);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : 0;
+}
+
+void mr__unix_close(int fd)
+{
+    close(fd);
+}
+
 void mr__unix_remove(const char *path, const struct unix_file *file)
 {
     struct stat st;

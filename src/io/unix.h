@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Listening sockets that have a path, for whoever may open the path and nobody else.
- * Any thread, but not two at once: the process's umask is changed for a moment.
- * Start reading at mr__unix_open().
+ * Listening sockets that have a path, for whoever may open the path and nobody else; and datagrams
+ * to one that somebody else has. Any thread, but not two at once: the process's umask is changed
+ * for a moment. Start reading at mr__unix_open().
  */
 #ifndef MR_IO_UNIX_H
 #define MR_IO_UNIX_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Which file a path was when we made it; somebody may have put another one there since, which may
@@ -28,6 +29,13 @@ int mr__unix_make_folder(const char *path, uint32_t uid, uint32_t gid, enum unix
 
 /* Takes one waiting connection, nonblocking. -EAGAIN: none waits. */
 int mr__unix_accept(int listener);
+
+/* A nonblocking socket for mr__unix_send(). */
+int mr__unix_datagram(void);
+/* One datagram to a path; one that begins with `@` is a name without a file. -ENAMETOOLONG, or the
+ * kernel's: -ENOENT and -ECONNREFUSED say that nobody is there. */
+int mr__unix_send(int fd, const char *path, const void *data, size_t n);
+void mr__unix_close(int fd);
 
 /* Removes the path if it still is that file. */
 void mr__unix_remove(const char *path, const struct unix_file *file);

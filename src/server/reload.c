@@ -146,6 +146,7 @@ static void finish(struct reload *r, int rc, const char *text)
     }
     mr__startup_deinit(&r->next);
     r->is_running = false;
+    mr__control_tell(r->opts.control, CONTROL_READY);
     go_on(r);
 }
 
@@ -287,6 +288,7 @@ static void begin(struct reload *r)
     r->n_waiting--;
     r->is_running = true;
     r->n_changes = 0;
+    mr__control_tell(r->opts.control, CONTROL_RELOADING);
     if (r->now.kind == MR_ROLLBACK) {
         rc = mr__policies_rollback(r->opts.policies, on_rolled_back, r);
         if (rc < 0 && r->is_running) {

@@ -173,13 +173,17 @@ static void on_change(void *user)
 /* The loop, and the service on it. */
 static int start_service(struct mr_server *s, struct mr_server_error *err)
 {
-    struct control_options loop = {.settings = s->settings,
-                                   .log = &s->log,
-                                   .mr = s->mr,
-                                   .roots = mr__startup_variable(&s->sources, "SSL_CERT_FILE"),
-                                   .user = s,
-                                   .on_hangup = on_hangup,
-                                   .on_change = on_change};
+    struct control_options loop = {
+        .settings = s->settings,
+        .log = &s->log,
+        .mr = s->mr,
+        .notify_socket = mr__startup_variable(&s->sources, "NOTIFY_SOCKET"),
+        .watchdog_us = mr__startup_variable(&s->sources, "WATCHDOG_USEC"),
+        .watchdog_pid = mr__startup_variable(&s->sources, "WATCHDOG_PID"),
+        .roots = mr__startup_variable(&s->sources, "SSL_CERT_FILE"),
+        .user = s,
+        .on_hangup = on_hangup,
+        .on_change = on_change};
     struct service_options opts = {
         .settings = s->start.settings, .mr = s->mr, .log = &s->log, .wall_s = mr__control_wall_s};
     int rc = mr__control_create(&s->control, &loop);
@@ -565,6 +569,7 @@ static int start(struct mr_server *s, const struct mr_server_options *opts,
     mr__banner_policies(&s->banner, s->policies);
     mr__reload_watch(s->reload);
     wait_until_ready(s);
+    mr__control_tell(s->control, CONTROL_READY);
     mr__banner_ready(&s->banner, &s->at, s->ranges, s->open, s->endpoints);
     return 0;
 }

@@ -494,6 +494,19 @@ uint64_t mr__service_deadline(const struct service *s)
     return resting < due ? resting : due;
 }
 
+static uint64_t late_ns(const struct service *s)
+{
+    return s->has_pinged ? s->now_ns - s->ping_at_ns : 0;
+}
+
+bool mr__service_is_alive(struct service *s, uint64_t now_ns)
+{
+    mr__turn_begin(s, now_ns);
+    ping_workers(s);
+    mr__turn_end(s);
+    return s->is_alive && late_ns(s) <= (uint64_t)MR_READY_LATE_MS * 1000000;
+}
+
 const char *mr__service_not_ready(struct service *s, uint64_t now_ns)
 {
     /* Not a tick: whoever asks often gets no more of the scripts' time for it. */
@@ -515,10 +528,9 @@ const char *mr__service_not_ready(struct service *s, uint64_t now_ns)
     if (!s->is_alive) {
         return "workers: none has answered yet";
     }
-    uint64_t late_ns = s->has_pinged ? s->now_ns - s->ping_at_ns : 0;
-    if (late_ns > (uint64_t)MR_READY_LATE_MS * 1000000) {
+    if (late_ns(s) > (uint64_t)MR_READY_LATE_MS * 1000000) {
         snprintf(s->not_ready, sizeof s->not_ready, "workers: no answer for %.1f s",
-                 (double)late_ns / 1e9);
+                 (double)late_ns(s) / 1e9);
         return s->not_ready;
     }
     return NULL;

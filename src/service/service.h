@@ -223,6 +223,9 @@ void mr__service_counts(const struct service *s, struct service_counts *out);
 /* NULL when ready, else one line (no LF) saying which part is not. Valid until the next call. */
 const char *mr__service_not_ready(struct service *s, uint64_t now_ns);
 
+/* All workers have answered within the last second. */
+bool mr__service_is_alive(struct service *s, uint64_t now_ns);
+
 /* ---- what the policy layer reads and does (more with the later parts of module relay). */
 struct hook_session_iter;
 bool mr__service_session(const struct service *s, uint64_t id, struct hook_session *out);

@@ -43,7 +43,8 @@ local function low_ports(n)
   local list = {}
   for port = 1023, 513, -1 do
     local tcp, udp = uv.new_tcp(), uv.new_udp()
-    local is_free = tcp:bind("0.0.0.0", port) == 0 and tcp:listen(1, function() end) == 0 and udp:bind("0.0.0.0", port) == 0
+    local is_free = tcp:bind("0.0.0.0", port) == 0 and tcp:listen(1, function() end) == 0
+      and udp:bind("0.0.0.0", port) == 0
     tcp:close()
     udp:close()
     loop.turn()
@@ -135,8 +136,8 @@ describe("a daemon of another user", function()
 
   run_as_root("a_reload_leaves_out_low_ports_and_says_so", function()
     local low = low_ports(1)[1]
-    daemon.with(options { config = "return { settings = { udp_relay_ports = '0+15' } }", set = { udp_relay_ports = false },
-      allow_stderr = true }, function(server)
+    daemon.with(options { config = "return { settings = { udp_relay_ports = '0+15' } }",
+      set = { udp_relay_ports = false }, allow_stderr = true }, function(server)
       operator.write(server, "moonrelay.lua", "return { settings = { udp_relay_ports = '0+15," .. low .. "' } }")
       assert.is_truthy(operator.does(server, "reload"):find("changed: udp_relay_ports", 1, true))
       server:await_log_match("relay ports cannot be opened ports=1 first=0.0.0.0:" .. low .. '[^\n]*Permission denied')
@@ -164,8 +165,8 @@ describe("a daemon of another user", function()
 
   run_as_root("only_root_becomes_another_user_and_nobody_needs_root_to_stay_himself", function()
     local function run(as)
-      return daemon.run({ "--reuid", tostring(as), "--regid", tostring(gid), "--clear-groups", daemon.program(), "check",
-        "--set", "user=" .. NAME }, { program = uv.fs_realpath("/usr/bin/setpriv"), cwd = "/", env = ENV })
+      return daemon.run({ "--reuid", tostring(as), "--regid", tostring(gid), "--clear-groups", daemon.program(),
+        "check", "--set", "user=" .. NAME }, { program = uv.fs_realpath("/usr/bin/setpriv"), cwd = "/", env = ENV })
     end
     local other = run(uid - 1)
     if other.code == 127 or other.code == 126 then return pending(NAME .. " cannot reach the program") end

@@ -367,7 +367,27 @@ TEST(readiness_says_that_it_drains_and_how_long)
     world_close(w);
 }
 
-TEST_MAIN(TEST_CASE(a_running_game_takes_players_who_come_back_and_a_new_host_cannot_be_joined),
+/* What a supervisor's watchdog is told goes by this and not by readiness. */
+TEST(a_service_that_drains_is_alive_and_one_whose_workers_do_not_answer_is_not)
+{
+    struct world *w = world_open(NULL);
+
+    world_join(w, "10.0.0.1:5000", NULL);
+    drain(w, 600);
+    world_advance(w, 2000);
+    CHECK(mr__service_not_ready(w->service, w->now_ns) != NULL);
+    CHECK(mr__service_is_alive(w->service, w->now_ns));
+    w->now_ns += 600000000; /* a ping is sent, and nobody polls the engine */
+    CHECK(mr__service_is_alive(w->service, w->now_ns));
+    w->now_ns += 1100000000;
+    CHECK(!mr__service_is_alive(w->service, w->now_ns));
+    world_settle(w);
+    CHECK(mr__service_is_alive(w->service, w->now_ns));
+    world_close(w);
+}
+
+TEST_MAIN(TEST_CASE(a_service_that_drains_is_alive_and_one_whose_workers_do_not_answer_is_not),
+          TEST_CASE(a_running_game_takes_players_who_come_back_and_a_new_host_cannot_be_joined),
           TEST_CASE(draining_comes_after_an_unknown_oid_and_before_missing_addresses),
           TEST_CASE(a_chain_that_ends_at_a_new_host_is_refused_although_it_asked_for_an_old_one),
           TEST_CASE(a_cancelled_drain_is_as_if_it_had_never_begun),
