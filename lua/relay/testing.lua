@@ -780,7 +780,8 @@ function Bench:close(relay)
 end
 
 --- Drains, as `moonrelay drain` does: who registers from now on cannot be joined. When the time is over, or
---- when nobody is left, everybody is sent away and `t.drained` is true. Again: another time. false: taken back.
+--- when nobody is left, everybody is sent away and `t.drained` is true. Again: another time. false: taken
+--- back.
 ---@param seconds number|false
 ---@return true? ok, string? why
 function Bench:drain(seconds)

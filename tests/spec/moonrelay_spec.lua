@@ -178,7 +178,7 @@ describe("the resolver", function()
     local address, message, code = await(function(done) moonrelay.resolve("no.such.host.invalid", 4, done) end)
     assert.is_nil(address)
     assert.matches("no.such.host.invalid", message, 1, true)
-    assert.is_true(code == "not-found" or code == "failed", code)
+    assert.is_truthy(({ ["not-found"] = 1, failed = 1, timeout = 1 })[code], code) -- by the network it is run in
   end)
 
   it("takes what only looks like an address, and its answer is classed like any other", function()
@@ -730,9 +730,11 @@ describe("memory", function()
       u:on_message(function() return u, v end)
       assert.is_true(await(function(done) v:bind("127.0.0.1", 0, done) end))
     end
-    collect()
-    assert.equal(blocks, core.blocks())
-    assert.equal(descriptors, fds())
+    -- Threads of the resolver may still be at names of other tests: what they hold becomes less.
+    until_true(function()
+      collect()
+      return core.blocks() <= blocks and fds() <= descriptors
+    end, "something is left")
   end)
 
   it("holds an endpoint that nobody refers to as long as something is due", function()
