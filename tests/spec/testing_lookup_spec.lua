@@ -226,6 +226,9 @@ describe("misuse", function()
   it("of t:lookup and t.hosts says what is wrong, and where", function()
     local t = bench "return {}"
     assert.error_matches(function() t:lookup(7, 4) end, "t:lookup: the host is a number")
+    for _, host in ipairs { "", ("x"):rep(256), "a\0b" } do
+      assert.error_matches(function() t:lookup(host, 4) end, "a host has 1 to 255 bytes")
+    end
     assert.error_matches(function() t:lookup("a", 5) end, "family = 5 %(4, 6 or nil is expected%)")
     assert.error_matches(function() t:lookup("a", 4, "sent") end, "did you mean send")
     t.hosts.a = { "10.1.1" }
