@@ -718,7 +718,9 @@ local OPS = { "resolve", "bind", "connect", "send", "target", "listen", "http" }
 ---@return relay.testing.Lookup
 function Bench:lookup(host, family, op)
   check_type("t:lookup: the host", host, "string")
-  if host == "" or #host > 255 or host:find("%z") then misuse("t:lookup: a host has 1 to 255 bytes and no NUL") end
+  if host == "" or #host > 255 or host:find("%z") then
+    misuse("t:lookup: a host has 1 to 255 bytes and no NUL")
+  end
   if family ~= nil and family ~= 4 and family ~= 6 then
     misuse("t:lookup: family = %s (4, 6 or nil is expected)", tostring(family))
   end
