@@ -124,7 +124,7 @@ static int open_front(struct service *s, const struct open_port *from)
     struct mr_addr local = s->udp_host;
     unsigned flags = MR_PORT_OPEN;
     struct front *front = mr__alloc(1, sizeof *front);
-    struct mr_port_info info;
+    struct mr_port_info info = {.rcvbuf = 0};
     int rc = front ? set_preset(front, from) : -ENOMEM;
 
     if (rc < 0) {
