@@ -342,12 +342,12 @@ function relay.close(id, reason) end
 ---@field port? integer # with a target: the open port that the peer sends to
 ---@field pair? string|relay.Relay # without: a relay that it becomes a pair with
 
---- A relay that shall be there: with a target a flow of the peer through an open port, else a relay for its address.
---- `create` is asked (reason `script`). One that is there already is taken as it is. Waits.
+--- A relay that shall be there: with a target a flow of the peer through an open port, else a relay for
+--- its address. `create` is asked (reason `script`). One that is there already is taken as it is. Waits.
 ---@param spec relay.Opening
 ---@return relay.Relay? relay
 ---@return string? message
----@return string? code # rejected full no-ports blocked busy not-found own-address address-class low-port family ...
+---@return string? code # rejected full no-ports blocked busy not-found own-address address-class low-port ...
 function relay.open(spec) end
 
 --- Sends `notice WORD` to a player.
