@@ -321,6 +321,8 @@ static bool wanted_link(const struct tables *t, uint32_t port, const struct mr_a
     }
     /* Whoever registered at a latched address since then came first. */
     latched = mr__links_find(&t->latch_index, port, from);
+    if (latched && !latch_of(t, latched->charged)->is_open)
+        latched = NULL;
     if (latched)
         *out = leg_link(t, latched->charged, from);
     return latched != NULL;
@@ -377,14 +379,17 @@ static void unlatch(struct tables *t, uint32_t element)
 {
     struct latch *latch = latch_of(t, element), *last = &t->latches[t->n_latches - 1];
     struct mr_addr seen;
+    bool is_open;
 
     if (!latch)
         return;
     seen = latch->seen;
+    is_open = latch->is_open;
     mr__links_remove(&t->latch_index, partner_of(t, element), &seen);
     t->pairs[last->element >> 1].latch[last->element & 1] = (uint32_t)(latch - t->latches) + 1;
     *latch = *last;
     t->n_latches--;
+    t->n_closed -= !is_open;
     t->pairs[element >> 1].latch[element & 1] = 0;
     refresh(t, partner_of(t, element), &seen);
     refresh_leg(t, element);
@@ -654,7 +659,7 @@ static int check_seen(const struct tables *t, uint32_t element, const struct mr_
 }
 
 int mr__tables_latch(struct tables *t, mr_relay_id id, mr_relay_id other,
-                     const struct mr_addr *seen)
+                     const struct mr_addr *seen, struct latch **out)
 {
     uint32_t element = find_leg(t, id, other);
     struct link index = {.from = *seen};
@@ -674,9 +679,23 @@ int mr__tables_latch(struct tables *t, mr_relay_id id, mr_relay_id other,
         assert(!"the index has room for all latches");
     t->latches[t->n_latches++] = (struct latch){.seen = index.from, .element = element};
     t->pairs[element >> 1].latch[element & 1] = t->n_latches;
-    refresh_leg(t, element);
+    t->n_closed++;
     refresh_leg(t, element ^ 1);
+    *out = latch_of(t, element);
     return 0;
+}
+
+void mr__tables_open_latches(struct tables *t, uint64_t seq)
+{
+    for (uint32_t i = 0; i < t->n_latches && t->n_closed > 0; i++) {
+        struct latch *latch = &t->latches[i];
+
+        if (!latch->is_open && latch->seq <= seq) {
+            latch->is_open = true;
+            t->n_closed--;
+            refresh(t, partner_of(t, latch->element), &latch->seen);
+        }
+    }
 }
 
 int mr__tables_unlatch(struct tables *t, mr_relay_id id, mr_relay_id other)

@@ -72,7 +72,9 @@ struct pair {
 /* Dense: the last one moves into a gap. */
 struct latch {
     struct mr_addr seen;
+    uint64_t seq;     /* the caller's: see mr__tables_open_latches() */
     uint32_t element; /* of the pair: whose leg it is */
+    bool is_open;     /* `seen` has its link */
 };
 
 struct raw_link {
@@ -93,7 +95,7 @@ struct tables {
     struct pair *pairs;
     struct raw_link *raws;
     struct latch *latches; /* [max_latches] */
-    uint32_t n_latches, max_latches;
+    uint32_t n_latches, max_latches, n_closed;
     uint32_t *pair_slots; /* open addressing by both relays: entry + 1 */
     uint64_t pair_mask;
     struct links raw_index;   /* .charged is the entry in raws */
@@ -143,12 +145,16 @@ int mr__tables_each_partner(const struct tables *t, mr_relay_id id,
 int mr__tables_watch(struct tables *t, mr_relay_id id, mr_relay_id other);
 /* Watched, and nothing came. */
 bool mr__tables_is_fresh(const struct tables *t, mr_relay_id id, mr_relay_id other);
-/* `id`'s peer is speaking from `seen` to the port of `other`, canonical or not.
- * -ENOENT: no such relay, or no pair   -EBUSY: the leg is latched, not watched, or the peer itself
- * has spoken   -EADDRINUSE: a relay has that address   -EEXIST: it has a link to that port
- * -ENOSPC   else as mr__tables_create() */
+/* `id`'s peer is speaking from `seen` to the port of `other`, canonical or not. What is for him
+ * goes there from now on; what comes from there is his once the latch is opened. -ENOENT: no such
+ * relay, or no pair   -EBUSY: the leg is latched, not watched, or the peer itself has spoken
+ * -EADDRINUSE: a relay has that address   -EEXIST: it has a link to that port -ENOSPC   else as
+ * mr__tables_create() */
 int mr__tables_latch(struct tables *t, mr_relay_id id, mr_relay_id other,
-                     const struct mr_addr *seen);
+                     const struct mr_addr *seen, struct latch **out);
+/* Those whose seq is not above this one: the way to them is known wherever it has to be, so that an
+ * answer to what they say does not go where they have registered. */
+void mr__tables_open_latches(struct tables *t, uint64_t seq);
 /* -ENOENT */
 int mr__tables_unlatch(struct tables *t, mr_relay_id id, mr_relay_id other);
 /* Undoes the latches to an address; returns how many those were. */

@@ -66,6 +66,8 @@ int mr_pair_latch(struct mr *mr, mr_relay_id relay, mr_relay_id other, const str
 {
     uint32_t egress = mr__relay_port(mr, other), port = mr__relay_port(mr, relay);
     struct mr_addr to = *seen;
+    struct latch *latch;
+    int r;
 
     if (egress == MR__NONE || port == MR__NONE)
         return -ENOENT;
@@ -73,7 +75,10 @@ int mr_pair_latch(struct mr *mr, mr_relay_id relay, mr_relay_id other, const str
     /* What goes to it leaves from the other's port. */
     if (to.family && !reaches(mr, egress, &to))
         return -EAFNOSUPPORT;
-    return mr__tables_latch(&mr->tables, relay, other, &to);
+    r = mr__tables_latch(&mr->tables, relay, other, &to, &latch);
+    if (r == 0)
+        latch->seq = mr->log.last;
+    return r;
 }
 
 int mr_pair_unlatch(struct mr *mr, mr_relay_id relay, mr_relay_id other)

@@ -346,7 +346,8 @@ MR_API int mr_is_paired(const struct mr *mr, mr_relay_id a, mr_relay_id b); /* 1
  * `relay`'s peer is then at `seen` instead, as who it speaks and where it is sent to. Only legs are
  * latched whose own peer has not sent to the other's port since the leg is watched, and when it
  * does, that undoes the latch; so do mr_relay_move() of `relay` to another address and the end of
- * the pair. */
+ * the pair. First of all the way to `seen` is changed; once that is in force, what `seen` sends is
+ * his, and what is held of it goes on by itself. */
 
 /* Notices from now on when relay's own peer sends to the port of `other`. That stays noticed when
  * the leg is watched again. Manual relays' peers are not watched. -ENOENT: no pair of two. */

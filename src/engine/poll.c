@@ -181,6 +181,7 @@ static unsigned settle(struct mr *mr, struct mr_event *events, unsigned max)
         fill_ended(mr, port, &events[n++]);
         mr->records[port].state = RELAY_NONE;
     }
+    mr__tables_open_latches(&mr->tables, in_force);
     mr__port_run(mr, in_force);
     free_injected(mr, in_force);
     mr__blocked_run(mr, in_force);

@@ -457,8 +457,8 @@ static bool is_in_question(struct service *s, const struct knock *k)
     }
     mr_relay_id latched = mr__latch_try(s, &k->from, k->port);
     if (latched != 0) {
+        /* What is held goes on when the way back is known everywhere. */
         tell_end(s, &(struct service_outcome){.flow = k->flow, .reason = "", .relay = latched});
-        mr_flow_release(s->mr, k->flow);
         return false;
     }
     if (!is_asked_about(s, k->port) || mr__unwelcome_has(s, &k->from)) {

@@ -85,6 +85,8 @@ describe("dynamic relaying", function()
     daemon.with({ set = { socket_host = "::", udp_host = "::", http_host = "::" } }, function(server)
       local host = player.join(server, { ip = "::1", udp_ip = "::1" })
       local pair = player.relay(player.join(server), host)
+      pair.client.udp:send("it is me", pair.ip, pair.host_port)
+      host.udp:expect("it is me", "::1", pair.client_port)
       -- A v4 player from another port, to a host over v6.
       local socket = udp.open("127.0.0.1")
       socket:send("from v4", pair.ip, pair.host_port)

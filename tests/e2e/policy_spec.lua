@@ -404,6 +404,7 @@ describe("a policy", function()
     with("return { drop = function(ev)\n  return true\nend }", function(server)
       server:allow("mine1")
       local pair = player.pair(server)
+      player.exchange(pair) -- from now on nobody on their IP is taken for one of them
       udp.open("127.0.0.1"):send("hello", pair.ip, pair.host_port)
       server:await_log_match("error[^\n]*mine1[^\n]*true")
       player.exchange(pair)
@@ -560,6 +561,7 @@ describe("a policy", function()
       for _, name in ipairs { "a", "b", "c" } do assert.equal("rejected:" .. name, refused(server, "who=" .. name)) end
       -- Without dynamic in the chain strangers are dropped, known or not.
       local pair = player.pair(server)
+      player.exchange(pair) -- from now on nobody on their IP is taken for one of them
       udp.open():send("hello", pair.ip, pair.host_port)
       server:await_metric("moonrelay_drops_total", { reason = "unknown_sender" }, 1)
     end)
@@ -567,6 +569,7 @@ describe("a policy", function()
       assert.equal("rejected:b", refused(server, "who=b"))
       player.join(server, { words = "who=a", udp = false })
       local pair = player.pair(server)
+      player.exchange(pair) -- from now on nobody on their IP is taken for one of them
       udp.open():send("hello", pair.ip, pair.host_port)
       pair.host.udp:expect("hello")
     end)
@@ -577,6 +580,7 @@ describe("a policy", function()
     daemon.with({ files = files, policies = { "./a.lua" }, control_pair = false }, function(server)
       assert.equal("rejected:a", refused(server, "who=a"))
       local pair = player.pair(server)
+      player.exchange(pair) -- from now on nobody on their IP is taken for one of them
       udp.open():send("hello", pair.ip, pair.host_port)
       pair.host.udp:expect("hello")
     end)

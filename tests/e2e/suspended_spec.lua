@@ -143,6 +143,7 @@ describe("a hook that waits", function()
       client:send("register-host user=alice sleep=1\n")
       local knocker = udp.open("127.0.0.1")
       local pair = player.relay(player.join(server), host)
+      player.exchange(pair) -- else the knocker is the client, seen through his NAT
       knocker:send("sleep and come", pair.ip, pair.host_port)
       server:await_log("drop waits")
       operator.write(server, "waiting.lua", [[

@@ -3,7 +3,7 @@
  * The whole service over the real engine without sockets, on a virtual clock, driven by a
  * program of bytes: connections, any input, registrar datagrams, strangers, policies that
  * answer at once, later or never, take their time, kick, close and block, open ports, flows to
- * targets, relays that scripts want, reloads, time. It
+ * targets, relays that scripts want, players seen from other ports, reloads, time. It
  * must keep its books whatever happens. Start reading at step(); to add an action, add a case
  * there.
  */
@@ -777,6 +777,45 @@ static void check_entries(const struct service *s)
     }
 }
 
+/* Who speaks for another is where that one has registered, and is nobody himself. */
+static unsigned check_leg(const struct service *s, const struct seat *seat,
+                          const struct seat *partner)
+{
+    struct mr_addr seen;
+    struct mr_relay_info info;
+
+    if (mr_pair_latched(s->mr, seat->relay, partner->relay, &seen) != 1) {
+        return 0;
+    }
+    require(mr_relay_info(s->mr, seat->relay, &info) == 0);
+    require(mr_in_force(s->mr) < mr_seq(s->mr) || mr_is_linked(s->mr, partner->port, &seen));
+    require(mr_pair_is_fresh(s->mr, seat->relay, partner->relay) == 1);
+    require(!mr__session_at(s, &seen));
+    info.peer.port = seen.port;
+    require(mr_addr_equal(&info.peer, &seen));
+    return 1;
+}
+
+static void check_latches(const struct service *s)
+{
+    struct mr_stats st;
+    unsigned legs = 0;
+    size_t n = 0;
+
+    for (struct list *l = s->latches.next; l != &s->latches; l = l->next) {
+        n++;
+    }
+    require(n == s->n_latches && s->latch_sides.n <= 2 * n);
+    for (struct list *a = s->pool.used.next; a != &s->pool.used; a = a->next) {
+        for (struct list *b = s->pool.used.next; b != &s->pool.used; b = b->next) {
+            legs += check_leg(s, MR_CONTAINER(a, struct seat, used),
+                              MR_CONTAINER(b, struct seat, used));
+        }
+    }
+    require(mr_get_stats(s->mr, &st, sizeof st) == 0);
+    require(st.latches == legs);
+}
+
 static void check_books(struct machine *m)
 {
     struct mr_stats st;
@@ -796,6 +835,7 @@ static void check_books(struct machine *m)
     check_slots(m->service);
     check_entries(m->service);
     check_seats(m->service);
+    check_latches(m->service);
     require(metric(page, "\nnoray_relay_count ") ==
             metric(page, "moonrelay_ports{state=\"used\"} "));
     double conns = 0;
@@ -813,6 +853,7 @@ static void resolve(struct settings *to, const char *ports, const char *errors)
 {
     const char *const settings[][2] = {{"udp_relay_ports", ports},
                                        {"errors", errors},
+                                       {"latch_window", errors[1] == 'n' ? "10s" : "0"},
                                        {"udp_relay_timeout", "2s"},
                                        {"oid_length", "2"},
                                        {"oid_charset", "abcd"},

@@ -432,7 +432,8 @@ static void do_latch(struct trial *s)
     unsigned addr = (unsigned)test_random_below(SEEN);
     struct mr_addr a = peer(addr);
     mr_relay_id id, other;
-    int pair = any_pair(s, &id, &other), rc = mr__tables_latch(&s->t, id, other, &a);
+    struct latch *latch;
+    int pair = any_pair(s, &id, &other), rc = mr__tables_latch(&s->t, id, other, &a, &latch);
     struct model_leg *leg;
 
     if (pair < 0) {
@@ -442,6 +443,10 @@ static void do_latch(struct trial *s)
     leg = &s->m.legs[pair][side_of(&s->m, pair, id)];
     CHECK_EQ(rc, expected_of_latch(s, leg, addr, port_of(other)));
     if (rc == 0) {
+        latch->seq = 7;
+        mr__tables_open_latches(&s->t, 6);
+        CHECK_EQ(mr__links_find(&s->worker.links, port_of(other), &a) == NULL, true);
+        mr__tables_open_latches(&s->t, 7);
         leg->is_latched = true;
         leg->seen = addr;
         s->latches++;

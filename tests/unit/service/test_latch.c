@@ -254,6 +254,18 @@ TEST(an_ipv6_player_is_recognized_by_the_whole_address)
     world_close(w);
 }
 
+TEST(a_player_of_one_family_is_recognized_by_one_of_the_other)
+{
+    w = world_open((const char *[]){"udp_host=::", NULL});
+    host = world_join(w, "[2001:db8::1]:5000", "[2001:db8::1]:6000");
+    client = world_join(w, "10.0.0.2:5000", "10.0.0.2:6000");
+    REQUIRE(world_relay(w, &client, &host, &hosts, &clients));
+    CHECK_STR(way(CLIENT_NAT, hosts), "[2001:db8::1]:6000 from client's port");
+    CHECK_STR(way("[2001:db8::1]:6000", clients), "10.0.0.2:7000 from host's port");
+    CHECK_STR(way("[2001:db8::1]:6000", clients), "10.0.0.2:7000 from host's port");
+    world_close(w);
+}
+
 TEST(a_latch_ends_with_its_relays_and_reaches_nobody_who_has_the_port_later)
 {
     open_pair((const char *[]){"udp_relay_timeout=2s", "udp_relay_ports=0+2", NULL});
@@ -299,5 +311,6 @@ TEST_MAIN(
     TEST_CASE(of_several_players_on_one_ip_the_one_connected_last_is_meant),
     TEST_CASE(one_of_two_on_an_ip_who_has_spoken_leaves_the_other_to_be_recognized),
     TEST_CASE(an_ipv6_player_is_recognized_by_the_whole_address),
+    TEST_CASE(a_player_of_one_family_is_recognized_by_one_of_the_other),
     TEST_CASE(a_latch_ends_with_its_relays_and_reaches_nobody_who_has_the_port_later),
     TEST_CASE(a_latched_source_keeps_its_relay_alive))
