@@ -1,0 +1,49 @@
+-- SPDX-License-Identifier: MIT
+-- A network of one's own that can be unplugged: this process moves into a new network namespace, which the
+-- programs that it starts inherit, and only `lo` is there. Needs CAP_SYS_ADMIN. Start reading at network.with.
+local ffi = require "ffi"
+local uv = require "luv"
+
+ffi.cdef [[
+int socket(int domain, int type, int protocol);
+int close(int fd);
+int unshare(int flags);
+int setns(int fd, int type);
+int ioctl(int fd, unsigned long request, void *argument);
+]]
+
+local AF_INET, SOCK_DGRAM, CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 2, 2, 0x40000000, 0x8914, 1
+
+local network = {}
+
+-- Where this process was; for as long as it lives. Required before daemon.lua, which counts what is open.
+local home = assert(uv.fs_open("/proc/thread-self/ns/net", "r", 0))
+
+local function set_lo(flags)
+  local request = ffi.new("uint8_t[40]") -- struct ifreq: a name of 16 bytes, flags
+  ffi.copy(request, "lo")
+  ffi.cast("int16_t *", request + 16)[0] = flags
+  local fd = ffi.C.socket(AF_INET, SOCK_DGRAM, 0)
+  local rc = ffi.C.ioctl(fd, SIOCSIFFLAGS, request)
+  ffi.C.close(fd)
+  assert(rc == 0, "cannot change lo")
+end
+
+--- From now on nothing arrives anywhere, and nobody is told.
+function network.unplug() set_lo(0) end
+
+function network.plug() set_lo(IFF_UP) end
+
+--- Runs fn in a network of its own. false: this process may make none.
+function network.with(fn)
+  if ffi.C.unshare(CLONE_NEWNET) ~= 0 then return false end
+  local ok, err = xpcall(function()
+    network.plug()
+    fn()
+  end, debug.traceback)
+  assert(ffi.C.setns(home, CLONE_NEWNET) == 0)
+  if not ok then error(err, 0) end
+  return true
+end
+
+return network
