@@ -119,6 +119,37 @@ describe("a program", function()
       moonrelay.step()]])
   end)
 
+  it("that listens lives until it closes, however late a datagram comes", function()
+    local name = os.tmpname()
+    local file = assert(io.open(name, "wb"))
+    file:write [[
+      local moonrelay = require "moonrelay"
+      local u = moonrelay.udp()
+      u:on_message(function(data)
+        print(data)
+        u:close()
+      end)
+      u:bind("127.0.0.1", 0, function()
+        print(u:address().port)
+        io.stdout:flush()
+      end)
+      moonrelay.run()
+      print "over"]]
+    file:close()
+    local server = io.popen("luajit '" .. name .. "' 2>&1 </dev/null")
+    local port = assert(tonumber((server:read("*l"))))
+    local moonrelay = require "moonrelay"
+    local u = moonrelay.udp()
+    u:send("late", nil, port)
+    moonrelay.run()
+    assert.equal("late", server:read("*l"))
+    assert.equal("over", server:read("*l"))
+    server:close()
+    os.remove(name)
+    u:close()
+    moonrelay.run()
+  end)
+
   it("fails with the traceback of a callback that raises", function()
     local text, status = run [[
       local moonrelay = require "moonrelay"
