@@ -810,6 +810,23 @@ TEST(where_nobody_listens_at_one_family_the_other_is_tried)
     tear_down(&f);
 }
 
+TEST(where_nobody_listens_at_either_family_each_is_tried_once)
+{
+    struct fixture f;
+    struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+    socklen_t len = sizeof sa;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0); /* has the port and does not listen */
+
+    set_up(&f);
+    REQUIRE_EQ(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    REQUIRE_EQ(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+    names_answer(&f.names, "::1", "127.0.0.1");
+    CHECK_STR(ask_at(&f, "a.fleet", ntohs(sa.sin6_port))->code, "refused");
+    CHECK_EQ(names_calls(&f.names), 2);
+    close(fd);
+    tear_down(&f);
+}
+
 TEST(a_lookup_counts_to_the_timeout_of_its_request)
 {
     struct fixture f;
@@ -959,6 +976,7 @@ TEST_MAIN(TEST_CASE(a_response_has_status_headers_and_any_bytes),
           TEST_CASE(a_literal_in_a_url_needs_no_resolver_and_no_thread),
           TEST_CASE(a_custom_lookup_decides_where_a_request_goes_also_for_a_literal),
           TEST_CASE(where_nobody_listens_at_one_family_the_other_is_tried),
+          TEST_CASE(where_nobody_listens_at_either_family_each_is_tried_once),
           TEST_CASE(a_lookup_counts_to_the_timeout_of_its_request),
           TEST_CASE(what_the_lookup_cannot_say_is_an_error_of_the_name),
           TEST_CASE(an_unknown_authority_is_refused_and_a_known_one_accepted),

@@ -55,7 +55,7 @@ static void on_done(void *arg, const struct resolver_result *r)
     t->times++;
     t->rc = r->rc;
     snprintf(t->host, sizeof t->host, "%s", r->host);
-    CHECK(r->rc == 0 ? r->addr.family == 4 : r->why != NULL);
+    CHECK(r->rc == 0 ? r->addr.family == 4 && r->addr.port == 0 : r->why != NULL);
 }
 
 static int start(unsigned i, const char *host)
