@@ -184,6 +184,28 @@ describe("a policy's lookup", function()
 end)
 
 describe("an endpoint of a policy", function()
+  it("has the port of the generation before when it binds right after the swap", function()
+    local free = udp.open()
+    local port = free.port
+    free:close()
+    daemon.with(options([[
+      local u = relay.udp()
+      return {
+        load = function()
+          relay.after(0, function() relay.log.info("bound", { to = text(u:bind("127.0.0.1", ]] .. port .. [[)) }) end)
+        end,
+        commands = { port = function() return text(u:address() and u:address().port) end },
+      }]]), function(server)
+      for _ = 1, 10 do
+        loop.wait(function() return call(server, "port") == tostring(port) end, "the port to be bound", WAIT_S)
+        operator.does(server, "reload")
+      end
+      loop.wait(function() return call(server, "port") == tostring(port) end, "the port to be bound", WAIT_S)
+      assert.is_nil(server:stdout():find("address%-in%-use"))
+      server.base_fds = server.base_fds + 1 -- the endpoint's, should it have been bound only now
+    end)
+  end)
+
   it("says where it is bound and answers who sends to it", function()
     local file = assert(io.open((os.getenv("MR_SOURCE_DIR") or ".") .. "/lua/README.md", "rb"))
     local guide = file:read("*a")

@@ -207,6 +207,28 @@ TEST(a_lookup_may_wait_for_two_seconds_and_its_event_lives_as_long)
     rig_end(&rig);
 }
 
+TEST(a_policy_that_is_asked_after_another_one_waited_is_told_the_same_host)
+{
+    struct hook_event ev = rig_event(MR_HOOK_LOOKUP);
+    char host[] = "db.fleet";
+    struct rig_request req;
+
+    rig_start(&rig);
+    rig_file(&rig, "a.lua",
+             "local relay = require 'relay'\n"
+             "return { lookup = function() relay.sleep(1) end }");
+    rig_file(&rig, "b.lua",
+             "return { lookup = function(host, family, ev)\n"
+             "  return nil, host .. family .. ev.host .. ev.op end }");
+    REQUIRE_EQ(rig_load(&rig, "return { policies = { './a.lua', './b.lua' } }"), 0);
+    ev.host = (struct str){host, strlen(host)};
+    CHECK_STR(rig_start_asking(&rig, &req, &ev), "");
+    memset(host, 'x', sizeof host);
+    rig_advance(&rig, 1.1);
+    CHECK_STR(req.text, "refuse refused by b: db.fleet4db.fleetsend");
+    rig_end(&rig);
+}
+
 TEST(an_error_of_a_lookup_is_one_line_of_bounded_length)
 {
     struct hook_event ev = rig_event(MR_HOOK_LOOKUP);
@@ -258,5 +280,6 @@ TEST_MAIN(
     TEST_CASE(the_first_address_or_error_ends_the_chain),
     TEST_CASE(a_lookup_that_fails_is_skipped_where_the_config_says_so_and_a_shadow_is_ignored),
     TEST_CASE(a_lookup_may_wait_for_two_seconds_and_its_event_lives_as_long),
+    TEST_CASE(a_policy_that_is_asked_after_another_one_waited_is_told_the_same_host),
     TEST_CASE(an_error_of_a_lookup_is_one_line_of_bounded_length),
     TEST_CASE(a_question_without_memory_for_it_is_an_error_of_that_question))
