@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --
 -- Dynamic relaying: whoever sends to a relay's port without having a relay gets one, and what it sent
--- meanwhile is delivered in order. Players behind a symmetric NAT need it: they reach the relay from
--- another port than the one they registered. In the chain by default:
+-- meanwhile is delivered in order. Players need it whose NAT gives them another port in the middle of a
+-- game (right after connect-relay they are recognized without it, see latch_window). In the chain by default:
 --
 --     policies = { "dynamic" }                              -- players of this server only
 --     policies = { { "dynamic", from = "anyone" } }         -- noray's rule

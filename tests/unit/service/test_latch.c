@@ -6,6 +6,9 @@
 #include "test.h"
 #include "world.h"
 
+#include "service/blocks.h"
+#include "service/players.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -213,6 +216,31 @@ TEST(nobody_is_taken_for_a_player_who_has_a_name_of_his_own_or_is_not_let_in)
     world_close(w);
 }
 
+TEST(an_address_that_was_thrown_out_is_nobody)
+{
+    struct hook_session view;
+    struct block_what what;
+    struct hook_pair pairs[MR_TAGS_MAX];
+    char why[MR_CIDR_WHY_MAX];
+    unsigned ended;
+
+    open_pair(NULL);
+    struct player third = world_join(w, "10.0.0.1:5001", "10.0.0.1:7001");
+    REQUIRE(mr__players_session(w->service, (struct str){third.oid, strlen(third.oid)}, &view));
+    CHECK_EQ(mr__players_kick(w->service, view.id, (struct str){"x", 1}), 0);
+    world_settle(w);
+    CHECK_STR(way("10.0.0.1:7001", clients), "unknown_sender");
+    REQUIRE(mr__block_parse(&what, "10.0.0.1:7002", 13, pairs, why));
+    CHECK_EQ(
+        mr__blocks_add(w->service, &what, 60, (struct str){"x", 1}, (struct str){"t", 1}, &ended),
+        0);
+    CHECK_STR(way("10.0.0.1:7002", clients), "unknown_sender");
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_BLOCKED), 1);
+    CHECK_EQ(latches(), 0.0);
+    CHECK_STR(way(HOST_NAT, clients), "10.0.0.2:6000 from host's port");
+    world_close(w);
+}
+
 TEST(of_several_players_on_one_ip_the_one_connected_last_is_meant)
 {
     unsigned old_hosts, old_clients;
@@ -308,6 +336,7 @@ TEST_MAIN(
     TEST_CASE(a_player_who_has_moved_is_recognized_from_his_new_ip_no_more_than_from_the_old_one),
     TEST_CASE(an_address_that_another_player_registers_is_no_longer_a_latch),
     TEST_CASE(nobody_is_taken_for_a_player_who_has_a_name_of_his_own_or_is_not_let_in),
+    TEST_CASE(an_address_that_was_thrown_out_is_nobody),
     TEST_CASE(of_several_players_on_one_ip_the_one_connected_last_is_meant),
     TEST_CASE(one_of_two_on_an_ip_who_has_spoken_leaves_the_other_to_be_recognized),
     TEST_CASE(an_ipv6_player_is_recognized_by_the_whole_address),
