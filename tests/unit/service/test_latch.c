@@ -128,6 +128,14 @@ TEST(a_player_is_recognized_within_the_window_and_not_after_it)
     world_close(w);
 }
 
+TEST(a_window_that_is_over_is_over_before_anybody_has_looked_at_the_clock)
+{
+    open_pair(NULL);
+    w->now_ns += UINT64_C(10000000000);
+    CHECK_STR(way(HOST_NAT, clients), "unknown_sender");
+    world_close(w);
+}
+
 TEST(another_connect_relay_opens_another_window)
 {
     open_pair(NULL);
@@ -170,9 +178,9 @@ TEST(a_player_whom_the_registrar_moves_is_where_he_has_registered)
     CHECK_STR(way(HOST_NAT, clients), "10.0.0.2:6000 from host's port");
     CHECK_STR(way(CLIENT_NAT, hosts), "10.0.0.1:7000 from client's port");
     CHECK_STR(world_see(w, &host, "10.0.0.1:6001"), "OK");
+    CHECK_STR(way(HOST_NAT, clients), "unknown_sender"); /* once a side */
     CHECK_STR(way(CLIENT_NAT, hosts), "10.0.0.1:6001 from client's port");
     CHECK_STR(way("10.0.0.1:6001", clients), "10.0.0.2:7000 from host's port");
-    CHECK_STR(way(HOST_NAT, clients), "unknown_sender");
     CHECK_STR(world_see(w, &client, CLIENT_NAT), "OK"); /* where he was seen */
     CHECK_STR(way(CLIENT_NAT, hosts), "10.0.0.1:6001 from client's port");
     CHECK_EQ(latches(), 0.0);
@@ -329,6 +337,7 @@ TEST_MAIN(
     TEST_CASE(the_first_source_is_taken_and_no_other),
     TEST_CASE(a_stranger_is_never_a_player_whose_pair_has_exchanged_datagrams),
     TEST_CASE(a_player_is_recognized_within_the_window_and_not_after_it),
+    TEST_CASE(a_window_that_is_over_is_over_before_anybody_has_looked_at_the_clock),
     TEST_CASE(another_connect_relay_opens_another_window),
     TEST_CASE(without_a_window_nobody_is_recognized),
     TEST_CASE(a_player_who_speaks_for_himself_undoes_his_latch_and_gets_no_other),
