@@ -20,16 +20,21 @@ static const char type_name[] = "relay.udp";
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+/* The userdata. */
+struct object {
+    struct outlet *outlet; /* NULL: it was never opened */
+};
+
 /* The object; NULL: it is closed, which is pushed as 3 results. */
 static struct outlet *self(lua_State *L, const char *usage)
 {
-    struct outlet **object = mr__argument_self(L, type_name, usage);
+    const struct object *object = mr__argument_self(L, type_name, usage);
 
-    if (!*object || !mr__outlet_udp(*object)) {
+    if (!object->outlet || !mr__outlet_udp(object->outlet)) {
         mr__module_fail(L, "closed", "closed");
         return NULL;
     }
-    return *object;
+    return object->outlet;
 }
 
 /* Nothing or nil is an omitted host, which the endpoint has a word for; "" is none. false: it can
@@ -202,11 +207,11 @@ static int on_close(lua_State *L)
 
 static int on_gc(lua_State *L)
 {
-    struct outlet **object = lua_touserdata(L, 1);
+    struct object *object = lua_touserdata(L, 1);
 
-    if (*object) {
-        mr__outlet_abandon(*object);
-        *object = NULL;
+    if (object->outlet) {
+        mr__outlet_abandon(object->outlet);
+        object->outlet = NULL;
     }
     return 0;
 }
@@ -234,7 +239,7 @@ static int on_udp(lua_State *L)
     static const char *const names[] = {"family", "lookup", NULL};
     struct policy *p = mr__module_policy(L);
     unsigned flags = mr__run_is_lookup(L) ? MR_LOOKUP_BUILT_IN : 0;
-    struct outlet **object;
+    struct object *object;
     int family, rc;
 
     lua_settop(L, 1);
@@ -253,7 +258,7 @@ static int on_udp(lua_State *L)
         return mr__module_fail(L, "not available here", "unavailable");
     }
     object = mr__module_new(L, type_name, sizeof *object);
-    rc = mr__outlet_open(object, L, p, family, lua_isnil(L, 3) ? 0 : 3, flags);
+    rc = mr__outlet_open(&object->outlet, L, p, family, lua_isnil(L, 3) ? 0 : 3, flags);
     return rc == 0 ? 1 : fail_open(L, rc);
 }
 

@@ -5,7 +5,8 @@ local testing = require "relay.testing"
 local shipped = {}
 
 shipped.root = os.getenv("MR_SOURCE_DIR") or "."
-shipped.names = { "allowlist", "audit", "bans", "canary", "dynamic", "hosts", "lobby", "quota", "region", "ticket", "webhook" }
+shipped.names = { "allowlist", "audit", "bans", "canary", "dynamic", "hosts", "lobby", "quota", "region", "ticket",
+  "webhook" }
 
 --- A relay for both families of addresses.
 function shipped.new(settings)
