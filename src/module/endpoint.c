@@ -204,6 +204,9 @@ int mr__program_endpoint_create(lua_State *L)
     if (rc < 0) {
         return luaL_error(L, "udp: %s", mr_strerror(rc));
     }
+    /* While nobody listens it is not in the epoll set, which the kernel wakes for every datagram that
+     * has left as well. */
+    mr_udp_pause(e->udp);
     e->program = p;
     e->link = &p->endpoints;
     e->next = p->endpoints;
@@ -368,6 +371,11 @@ static int on_on_message(lua_State *L)
         luaL_checktype(L, 2, LUA_TFUNCTION);
     }
     e->has_handler = !lua_isnil(L, 2);
+    if (e->udp && e->has_handler) {
+        mr_udp_resume(e->udp);
+    } else if (e->udp) {
+        mr_udp_pause(e->udp);
+    }
     lua_getfenv(L, 1);
     lua_pushvalue(L, 2);
     lua_rawseti(L, -2, ENDPOINT_HANDLER);
