@@ -27,6 +27,9 @@ local DROP_REASONS = { "unknown_sender", "unknown_target", "not_paired", "new_fl
   "bandwidth", "global", "duration", "traffic", "own_address", "address_class", "unproven", "truncated", "hold_full",
   "hold_expired", "event_full", "send_full", "send_failed" }
 
+local LOOKUP_RESULTS = { "ok", "not-found", "family", "timeout", "busy", "failed", "policy-error", "refused", "next",
+  "cancelled", "ignored" }
+
 describe("the metrics", function()
   local server
 
@@ -80,6 +83,7 @@ describe("the metrics", function()
       moonrelay_policy_refusals_total = "counter", moonrelay_sessions = "gauge", moonrelay_relays = "gauge",
       moonrelay_limit_hits_total = "counter", moonrelay_kernel_drops_total = "counter", moonrelay_held = "gauge",
       moonrelay_latches = "gauge",
+      moonrelay_lookup_total = "counter", moonrelay_lookup_duration_seconds = "histogram",
       moonrelay_registrar_total = "counter", moonrelay_control_stall_seconds = "histogram",
       moonrelay_log_dropped_total = "counter" } do
       assert.is_truthy(page.families[name], name .. " is missing")
@@ -98,6 +102,8 @@ describe("the metrics", function()
     expect_labels("moonrelay_sessions", "state", { "addressed", "unaddressed" })
     expect_labels("moonrelay_relays", "kind", { "player", "dynamic", "target" })
     expect_labels("moonrelay_registrar_total", "result", { "ok", "repeat", "moved", "unknown", "limited", "silent" })
+    expect_labels("moonrelay_lookup_total", "kind", { "literal", "script", "resolver" })
+    expect_labels("moonrelay_lookup_total", "result", LOOKUP_RESULTS)
     assert.equal(1, page:sum("moonrelay_build_info"))
   end)
 
@@ -117,6 +123,8 @@ describe("the metrics", function()
     local commands = { "register-host", "connect", "connect-relay", "echo", "other" }
     expect_only("noray_command_duration", "command", commands)
     expect_only("noray_command_exception", "command", commands)
+    expect_only("moonrelay_lookup_total", "kind", { "literal", "script", "resolver" })
+    expect_only("moonrelay_lookup_total", "result", LOOKUP_RESULTS)
     expect_only("moonrelay_drops_total", "reason", DROP_REASONS)
     commands[#commands + 1] = "line"
     commands[#commands + 1] = "session"
@@ -124,7 +132,8 @@ describe("the metrics", function()
     expect_only("moonrelay_errors_total", "command", commands)
     expect_only("moonrelay_errors_total", "code", { "too-many", "blocked", "busy", "not-registered", "rejected",
       "unknown-oid", "draining", "client-no-address", "host-no-address", "full", "no-ports", "no-ids", "too-long" })
-    expect_only("moonrelay_limit_hits_total", "kind", { "bandwidth", "global", "duration", "duration-soon", "traffic" })
+    expect_only("moonrelay_limit_hits_total", "kind", { "bandwidth", "global", "duration", "duration-soon", "traffic",
+      "connections", "commands", "failed-oids", "dynamic" })
   end)
 
   it("junk_commands_do_not_grow_the_page", function()
