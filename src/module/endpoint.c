@@ -204,8 +204,8 @@ int mr__program_endpoint_create(lua_State *L)
     if (rc < 0) {
         return luaL_error(L, "udp: %s", mr_strerror(rc));
     }
-    /* While nobody listens it is not in the epoll set, which the kernel wakes for every datagram that
-     * has left as well. */
+    /* While nobody listens it is not in the epoll set, which the kernel wakes for every datagram
+     * that has left as well. */
     mr_udp_pause(e->udp);
     e->program = p;
     e->link = &p->endpoints;
