@@ -15,6 +15,11 @@ enum {
     ROUNDING_NS = 1000, /* a nanosecond for each of so many datagrams */
 };
 
+static const uint64_t tat_mask = (UINT64_C(1) << MR__SHARE_SHIFT) - 1;
+static const uint64_t senders_mask = (1 << 20) - 1; /* of a window; more count as so many */
+/* Of a share at once: some datagrams that come together, and little beyond the global burst. */
+static const uint64_t share_burst_ns = 100000000;
+
 /*
  * The burst is what rate * interval units cost, not the interval itself: both are
  * rounded, and a datagram of exactly the burst must pass an idle bucket. So must as
@@ -117,4 +122,94 @@ bool mr__limit_budget_fits(struct limit_budget *b, struct limit_global *g, uint6
         return false;
     b->left_bytes += missing;
     return true;
+}
+
+/* ---- shares ------------------------------------------------------------------------ */
+
+static uint64_t pack(uint64_t window, uint64_t before, uint64_t now)
+{
+    return window << 40 | before << 20 | now;
+}
+
+/* By how many windows `window` is later than `of`; a worker whose clock lags sees a huge number. */
+static uint64_t windows_since(uint64_t of, uint64_t window)
+{
+    return (window - of) & MR__WINDOW_MASK;
+}
+
+static void count_sender(struct limit_global *g, uint64_t window)
+{
+    uint64_t old = atomic_load_explicit(&g->senders, memory_order_relaxed), next;
+
+    do {
+        uint64_t since = windows_since(old >> 40, window), now = old & senders_mask;
+
+        if (since > MR__WINDOW_MASK / 2)
+            return;
+        if (since == 0)
+            next = pack(window, old >> 20 & senders_mask, now < senders_mask ? now + 1 : now);
+        else
+            next = pack(window, since == 1 ? now : 0, 1);
+    } while (!atomic_compare_exchange_weak_explicit(&g->senders, &old, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+}
+
+/* A sender who was away begins with nothing of his share, or all who come back would at once be let
+ * through what the burst of the whole limit has covered already. */
+void mr__limit_meet(struct limit_global *g, _Atomic uint64_t *share, uint64_t now_ns)
+{
+    uint64_t window = mr__limit_window(now_ns);
+    uint64_t old = atomic_load_explicit(share, memory_order_relaxed);
+    uint64_t since = windows_since(old >> MR__SHARE_SHIFT, window);
+    uint64_t tat = (since == 1 ? old : now_ns + share_burst_ns) & tat_mask;
+
+    if (since == 0 || since > MR__WINDOW_MASK / 2)
+        return;
+    if (atomic_compare_exchange_strong_explicit(share, &old, window << MR__SHARE_SHIFT | tat,
+                                                memory_order_relaxed, memory_order_relaxed))
+        count_sender(g, window);
+}
+
+/* The window that has just begun has not seen everybody yet, so the one before counts as well. */
+static uint64_t senders_at(const struct limit_global *g, uint64_t now_ns)
+{
+    uint64_t word = atomic_load_explicit(&g->senders, memory_order_relaxed);
+    uint64_t since = windows_since(word >> 40, mr__limit_window(now_ns)), now = word & senders_mask;
+    uint64_t before = since == 0 ? word >> 20 & senders_mask : 0;
+    uint64_t n = now > before ? now : before;
+
+    return n > 0 ? n : 1;
+}
+
+/* How far the word's moment lies ahead; 0 when it is past. */
+static uint64_t ahead_ns(uint64_t word, uint64_t now_ns)
+{
+    uint64_t ahead = (word - now_ns) & tat_mask;
+
+    return ahead > tat_mask / 2 ? 0 : ahead;
+}
+
+/* Whatever the size: a datagram that is larger than what is left makes the next ones wait for it,
+ * or a small share would never let a large one pass. */
+bool mr__limit_share_fits(const _Atomic uint64_t *share, uint64_t now_ns)
+{
+    return ahead_ns(atomic_load_explicit(share, memory_order_relaxed), now_ns) < share_burst_ns;
+}
+
+void mr__limit_share_charge(struct limit_global *g, _Atomic uint64_t *share, uint64_t now_ns,
+                            uint32_t bytes)
+{
+    struct limit_rate rate = {atomic_load_explicit(&g->cost, memory_order_relaxed),
+                              atomic_load_explicit(&g->burst_ns, memory_order_relaxed)};
+    mr__u128 cost_ns = (mr__u128)mr__limit_cost(rate.cost, bytes) * senders_at(g, now_ns);
+    uint64_t most_ns = tat_mask / 4, old = atomic_load_explicit(share, memory_order_relaxed), next;
+
+    do {
+        mr__u128 ahead = ahead_ns(old, now_ns) + cost_ns;
+
+        next = (now_ns + (ahead < most_ns ? (uint64_t)ahead : most_ns)) & tat_mask;
+        next |= old & ~tat_mask;
+    } while (!atomic_compare_exchange_weak_explicit(share, &old, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    mr__limit_force(&g->tat_ns, rate, now_ns, bytes);
 }

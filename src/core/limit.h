@@ -68,6 +68,8 @@ struct limit_global {
     _Atomic uint64_t lifetime_bytes; /* a relay's traffic passes below this; 0 = none */
     unsigned char apart_1[64];
     _Atomic uint64_t tat_ns;
+    /* Who sends: window << 40 | senders of the window before << 20 | of this one */
+    _Atomic uint64_t senders;
     unsigned char apart_2[64];
 };
 
@@ -85,5 +87,33 @@ struct limit_budget {
  * refused for another reason. The caller subtracts when it charges. */
 bool mr__limit_budget_fits(struct limit_budget *b, struct limit_global *g, uint64_t now_ns,
                            uint32_t bytes);
+
+/*
+ * A fair share. While the global bandwidth is short each sender may still send at the rate of his
+ * share: the limit divided by the senders that were seen in this window, a second by the shift, or
+ * in the last one. It is charged into debt, so that others find less. A sender's word is
+ * window << 52 | the moment (TAT, ns) his share will be whole again; datagrams that the budget
+ * covers cost him nothing of it.
+ */
+enum { MR__WINDOW_SHIFT = 30, MR__WINDOW_MASK = (1 << 12) - 1, MR__SHARE_SHIFT = 52 };
+
+/* Not 0 for the first one, so that a zeroed word was never seen. */
+static inline uint64_t mr__limit_window(uint64_t now_ns)
+{
+    return ((now_ns >> MR__WINDOW_SHIFT) + 1) & MR__WINDOW_MASK;
+}
+
+static inline bool mr__limit_is_met(const _Atomic uint64_t *share, uint64_t window)
+{
+    return atomic_load_explicit(share, memory_order_relaxed) >> MR__SHARE_SHIFT == window;
+}
+
+/* Counts a sender that is not met in this window yet. */
+void mr__limit_meet(struct limit_global *g, _Atomic uint64_t *share, uint64_t now_ns);
+/* Has a met sender something left of his share? Charges nothing. */
+bool mr__limit_share_fits(const _Atomic uint64_t *share, uint64_t now_ns);
+/* Charges the share, and the global bandwidth into debt. */
+void mr__limit_share_charge(struct limit_global *g, _Atomic uint64_t *share, uint64_t now_ns,
+                            uint32_t bytes);
 
 #endif

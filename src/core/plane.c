@@ -112,6 +112,10 @@ HOT void touch(struct relay_shared *s, uint64_t now_ns)
         atomic_store_explicit(&s->activity_ns, now_ns, memory_order_relaxed);
 }
 
+/* In the place of a verdict: the quick way through a decision leaves what is rare to decide_rare(),
+ * which begins anew; nothing was charged. */
+#define RARE ((enum mr_verdict)(MR_VERDICT_COUNT + 1))
+
 /* ---- limits ------------------------------------------------------------------------ */
 
 /* What one batch reads once. In a struct of its own that nobody else points at, so
@@ -119,6 +123,7 @@ HOT void touch(struct relay_shared *s, uint64_t now_ns)
 struct moment {
     uint64_t now_ns;
     uint64_t lifetime_bytes;
+    uint64_t window;
     struct relay_shared *shared;
     uint32_t nobody;
     bool has_global;
@@ -145,6 +150,18 @@ APART void charge_policy(struct relay_limits *l, uint64_t now_ns, uint32_t size)
     atomic_fetch_add_explicit(&l->bytes, size, memory_order_relaxed);
 }
 
+enum global_pass { GLOBAL_REFUSED, GLOBAL_BUDGET, GLOBAL_SHARE };
+
+/* What the plane has at hand does not do: there is more, or the sender has something left of his
+ * share, or the limit refuses. */
+APART enum global_pass ask_global(struct plane *p, uint64_t now_ns, const struct relay_shared *s,
+                                  uint32_t size)
+{
+    if (mr__limit_budget_fits(&p->budget, p->global, now_ns, size))
+        return GLOBAL_BUDGET;
+    return mr__limit_share_fits(&s->share, now_ns) ? GLOBAL_SHARE : GLOBAL_REFUSED;
+}
+
 /*
  * All checks in the order of the wire contract, then all charges: a datagram that is
  * refused for its last reason has cost nothing. Between a check and its charge
@@ -153,20 +170,26 @@ APART void charge_policy(struct relay_limits *l, uint64_t now_ns, uint32_t size)
  * that one datagram through.
  */
 HOT enum mr_verdict pass_limits(struct plane *p, struct moment m, struct plane_out *out,
-                                uint32_t flags, uint32_t size)
+                                uint32_t flags, uint32_t size, const bool is_rare)
 {
     struct relay_shared *s = &m.shared[out->charged];
     struct limit_rate rate = {get(&s->cost), get(&s->burst_ns)};
     uint64_t life_end = get(&s->life_end_ns), tat = get(&s->tat_ns), next = 0;
+    enum global_pass pass = GLOBAL_BUDGET;
 
     if (rate.cost) {
         next = mr__limit_after(tat, m.now_ns, rate.cost, size);
         if (!mr__limit_is_within(next, m.now_ns, rate))
             return MR_VERDICT_BANDWIDTH;
     }
-    if (m.has_global && p->budget.left_bytes < size &&
-        !mr__limit_budget_fits(&p->budget, p->global, m.now_ns, size))
-        return MR_VERDICT_GLOBAL;
+    if (m.has_global && p->budget.left_bytes < size) {
+        if (!is_rare && !mr__limit_budget_fits(&p->budget, p->global, m.now_ns, size))
+            return RARE;
+        if (is_rare)
+            pass = ask_global(p, m.now_ns, s, size);
+        if (pass == GLOBAL_REFUSED)
+            return MR_VERDICT_GLOBAL;
+    }
     if (life_end && m.now_ns >= life_end)
         return MR_VERDICT_DURATION;
     if (m.lifetime_bytes && get(&s->lifetime_bytes) + size >= m.lifetime_bytes)
@@ -184,7 +207,9 @@ HOT enum mr_verdict pass_limits(struct plane *p, struct moment m, struct plane_o
                                                  memory_order_relaxed) &&
         !mr__limit_take(&s->tat_ns, rate, m.now_ns, size))
         return MR_VERDICT_BANDWIDTH;
-    if (m.has_global)
+    if (pass == GLOBAL_SHARE)
+        mr__limit_share_charge(p->global, &s->share, m.now_ns, size);
+    else if (m.has_global)
         p->budget.left_bytes -= size;
     if (m.lifetime_bytes)
         atomic_fetch_add_explicit(&s->lifetime_bytes, size, memory_order_relaxed);
@@ -195,22 +220,52 @@ HOT enum mr_verdict pass_limits(struct plane *p, struct moment m, struct plane_o
 
 /* ---- decisions --------------------------------------------------------------------- */
 
+static struct moment begin(struct plane *p, uint64_t now_ns);
+
+/* The same as below with whatever is asked about few datagrams: addresses that nobody vouches for,
+ * the first of a sender in a second, a global limit that is short. */
+APART enum mr_verdict decide_rare(struct plane *p, uint64_t now_ns, const struct plane_rx *rx,
+                                  struct plane_out *out)
+{
+    const struct moment m = begin(p, now_ns);
+    struct relay_shared *s = &m.shared[out->charged], *to = &m.shared[out->target];
+    uint32_t flags = atomic_load_explicit(&s->flags, memory_order_relaxed);
+    bool is_doubted = atomic_load_explicit(&to->flags, memory_order_relaxed) & MR__SHARED_UNPROVEN;
+    enum mr_verdict v;
+
+    if (!mr__limit_is_met(&s->share, m.window))
+        mr__limit_meet(p->global, &s->share, m.now_ns);
+    if ((flags & MR__SHARED_UNPROVEN) && !(rx->flags & MR__RX_INJECTED))
+        mr__proof_sent(&p->limits[out->charged].proof, m.now_ns, rx->size);
+    if (is_doubted && !mr__proof_fits(&p->limits[out->target].proof, m.now_ns, rx->size))
+        return MR_VERDICT_UNPROVEN;
+    v = pass_limits(p, m, out, flags, rx->size, true);
+    if (v == MR_VERDICT_FORWARD) {
+        touch(to, m.now_ns);
+        if (is_doubted)
+            mr__proof_charge(&p->limits[out->target].proof, m.now_ns, rx->size);
+    }
+    return v;
+}
+
 /* out has a way, a sender and a receiver. */
 HOT enum mr_verdict decide_linked(struct plane *p, struct moment m, const struct plane_rx *rx,
                                   struct plane_out *out)
 {
-    struct relay_shared *s = &m.shared[out->charged];
+    struct relay_shared *s = &m.shared[out->charged], *to = &m.shared[out->target];
     uint32_t flags = atomic_load_explicit(&s->flags, memory_order_relaxed);
-    enum mr_verdict v;
+    uint32_t both = flags | atomic_load_explicit(&to->flags, memory_order_relaxed);
+    enum mr_verdict v = RARE;
 
     /* Also when it is refused: a peer that is held back is there. */
     touch(s, m.now_ns);
     if ((flags & MR__SHARED_MANUAL) && !(rx->flags & MR__RX_INJECTED))
         return MR_VERDICT_MANUAL;
-    v = pass_limits(p, m, out, flags, rx->size);
+    if (!(both & MR__SHARED_UNPROVEN) && mr__limit_is_met(&s->share, m.window))
+        v = pass_limits(p, m, out, flags, rx->size, false);
     if (v == MR_VERDICT_FORWARD)
-        touch(&m.shared[out->target], m.now_ns);
-    return v;
+        touch(to, m.now_ns);
+    return v == RARE ? decide_rare(p, m.now_ns, rx, out) : v;
 }
 
 /*
@@ -247,11 +302,16 @@ APART enum mr_verdict decide_miss(struct plane *p, struct moment m, const struct
 }
 
 /* Asked only about what matched nothing: a flow that is known costs no look at the nets, and
- * whoever blocks a peer ends his relay. */
-APART enum mr_verdict refuse_blocked(const struct plane *p, const struct plane_rx *rx,
-                                     struct plane_out *out, enum mr_verdict found)
+ * whoever blocks a peer ends his relay. A player who sends to a port that is none of his has sent
+ * to us all the same. */
+APART enum mr_verdict finish_miss(const struct plane *p, struct moment m, const struct plane_rx *rx,
+                                  struct plane_out *out, enum mr_verdict found)
 {
-    if (mr_nets_find(p->blocked, &rx->from) == (uint32_t)MR_NETS_NONE)
+    uint32_t flags = atomic_load_explicit(&m.shared[out->charged].flags, memory_order_relaxed);
+
+    if ((flags & MR__SHARED_UNPROVEN) && !(rx->flags & MR__RX_INJECTED))
+        mr__proof_sent(&p->limits[out->charged].proof, m.now_ns, rx->size);
+    if (!p->blocked || mr_nets_find(p->blocked, &rx->from) == (uint32_t)MR_NETS_NONE)
         return found;
     out->is_miss = 0;
     return MR_VERDICT_BLOCKED;
@@ -317,8 +377,8 @@ HOT void decide(struct plane *p, struct moment m, const struct plane_rx *rx, str
         v = decide_linked(p, m, rx, out);
     } else {
         v = decide_miss(p, m, rx, out);
-        if (out->is_miss && p->blocked)
-            v = refuse_blocked(p, rx, out, v);
+        if (out->is_miss)
+            v = finish_miss(p, m, rx, out, v);
     }
     out->verdict = (uint16_t)v;
     if (out->charged == m.nobody)
@@ -337,6 +397,7 @@ static struct moment begin(struct plane *p, uint64_t now_ns)
         p->budget.left_bytes = most;
     return (struct moment){.now_ns = now_ns,
                            .lifetime_bytes = get(&g->lifetime_bytes),
+                           .window = mr__limit_window(now_ns),
                            .shared = p->shared,
                            .nobody = p->ports,
                            .has_global = get(&g->cost) != 0};

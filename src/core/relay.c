@@ -10,7 +10,7 @@
 
 _Static_assert(sizeof(struct relay) == 64, "a relay is one cache line");
 _Static_assert(sizeof(struct relay_shared) == 64, "what a decision needs of a relay is one line");
-_Static_assert(sizeof(struct relay_limits) == 64, "and a policy's limits another");
+_Static_assert(sizeof(struct relay_limits) == 128, "and what is cold two more");
 _Static_assert(sizeof(struct relay_counts) == 32, "two relays' counters share a line");
 _Static_assert(sizeof(struct address_slot) == 32, "two slots to a line");
 
@@ -212,8 +212,9 @@ static void set_parameters(struct relay_shared *s, struct relay_limits *l,
                            const struct relay_setup *setup, bool is_first)
 {
     uint64_t step_ns = setup->timeout_ns / ACTIVITY_STEPS;
-    uint32_t flags =
-        (setup->is_manual ? MR__SHARED_MANUAL : 0) | (setup->is_linked ? MR__SHARED_LINKED : 0);
+    uint32_t flags = (setup->is_manual ? MR__SHARED_MANUAL : 0) |
+                     (setup->is_linked ? MR__SHARED_LINKED : 0) |
+                     (setup->is_unproven ? MR__SHARED_UNPROVEN : 0);
 
     set(&s->life_end_ns, setup->duration_ns ? end_of(setup->now_ns, setup->duration_ns) : 0);
     set(&s->cost, setup->bandwidth.cost);
@@ -241,6 +242,30 @@ void mr__relay_shared_init(struct relay_shared *s, struct relay_limits *l,
     set(&s->activity_ns, setup->now_ns);
     set(&s->lifetime_bytes, 0);
     set(&s->share, 0);
+    if (setup->is_unproven)
+        mr__proof_begin(&l->proof);
+}
+
+/* Control only writes flags, so no other change is lost between the load and the store. */
+static void set_flag(struct relay_shared *s, uint32_t flag, bool is_set)
+{
+    uint32_t flags = atomic_load_explicit(&s->flags, memory_order_relaxed);
+
+    atomic_store_explicit(&s->flags, is_set ? flags | flag : flags & ~flag, memory_order_relaxed);
+}
+
+void mr__relay_shared_doubt(struct relay_shared *s, struct relay_limits *l, bool is_first)
+{
+    if (is_first)
+        mr__proof_begin(&l->proof);
+    else
+        mr__proof_doubt(&l->proof);
+    set_flag(s, MR__SHARED_UNPROVEN, true);
+}
+
+void mr__relay_shared_trust(struct relay_shared *s)
+{
+    set_flag(s, MR__SHARED_UNPROVEN, false);
 }
 
 void mr__relay_shared_renew(struct relay_shared *s, uint64_t now_ns, uint64_t duration_ns)

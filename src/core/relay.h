@@ -8,7 +8,8 @@
  *                        worker has one, control has one), changed only by commands
  *   struct relay_shared  what all workers write: limit word, activity; one line per
  *                        port, one array for everybody, relaxed atomics
- *   struct relay_limits  a policy's limits: cold, read when a flag asks for it
+ *   struct relay_limits  a policy's limits, what an unproven address is owed: cold, read when a
+ *                        flag asks for it
  *   struct relay_counts  one worker's counters: single writer, many readers
  *
  * Two relays can have one address after a move. They form a list, the newest
@@ -23,6 +24,7 @@
 #include "core/address.h"
 #include "core/hash.h"
 #include "core/limit.h"
+#include "core/proof.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -66,8 +68,9 @@ struct relay {
 /* Bits of struct relay_shared.flags: what the hot path must know beyond numbers. */
 enum mr__shared_flag {
     MR__SHARED_MANUAL = 1 << 0,
-    MR__SHARED_LIMITS = 1 << 1, /* look at struct relay_limits, too */
-    MR__SHARED_LINKED = 1 << 2, /* what it is charged and gets goes to its peer */
+    MR__SHARED_LIMITS = 1 << 1,   /* look at struct relay_limits, too */
+    MR__SHARED_LINKED = 1 << 2,   /* what it is charged and gets goes to its peer */
+    MR__SHARED_UNPROVEN = 1 << 3, /* look at relay_limits.proof, too */
 };
 
 /*
@@ -79,7 +82,7 @@ struct relay_shared {
     _Alignas(64) _Atomic uint64_t tat_ns; /* individual bandwidth: GCRA word */
     _Atomic uint64_t activity_ns;      /* last datagram from or to the peer, up to one step late */
     _Atomic uint64_t lifetime_bytes;   /* counted while a lifetime traffic limit is set */
-    _Atomic uint64_t share;            /* room for fair sharing */
+    _Atomic uint64_t share;            /* limit.h: of the global limit */
     _Atomic uint64_t life_end_ns;      /* lifetime duration: passes below it; 0 = none */
     _Atomic uint64_t cost, burst_ns;   /* struct limit_rate of the individual bandwidth */
     _Atomic uint32_t flags;            /* enum mr__shared_flag */
@@ -92,6 +95,7 @@ struct relay_limits {
     _Atomic uint64_t pps_cost, pps_burst_ns; /* 0 = none */
     _Atomic uint64_t max_bytes; /* 0 = none; passes while bytes + this datagram's < max_bytes */
     _Atomic uint64_t bytes;
+    struct proof proof; /* a line of its own */
 };
 
 /* One replica's counters of a relay. The worker adds (relaxed load and store, no
@@ -192,7 +196,7 @@ struct relay_setup {
     struct limit_rate bandwidth; /* the smaller of setting and policy */
     struct limit_rate pps;
     uint64_t max_bytes;
-    bool is_manual, is_linked;
+    bool is_manual, is_linked, is_unproven;
 };
 
 /* By control, before the relay's ADD is sent; no worker may know the port. */
@@ -202,6 +206,9 @@ void mr__relay_shared_init(struct relay_shared *s, struct relay_limits *l,
  * setup is when its lifetime began. */
 void mr__relay_shared_adjust(struct relay_shared *s, struct relay_limits *l,
                              const struct relay_setup *setup);
+/* Whether its address is unproven. is_first: it is for the first time of this relay. */
+void mr__relay_shared_doubt(struct relay_shared *s, struct relay_limits *l, bool is_first);
+void mr__relay_shared_trust(struct relay_shared *s);
 /* connect-relay: lifetimes start again and the relay was active now. A policy's
  * max_bytes goes on. */
 void mr__relay_shared_renew(struct relay_shared *s, uint64_t now_ns, uint64_t duration_ns);

@@ -150,7 +150,7 @@ static int init_tables(struct mr *mr)
     const struct mr_options *o = &mr->options;
     struct tables_config tables = {
         .plane = {.ports = o->max_ports,
-                  .max_own = o->max_ports + OWN_DECLARED_MAX + OWN_LOCAL_MAX,
+                  .max_own = 2 * (o->max_ports + OWN_DECLARED_MAX) + OWN_LOCAL_MAX,
                   .pairing = o->pairing == MR_PAIRING_OPEN ? MR__PAIRING_OPEN : MR__PAIRING_PAIRED},
         .max_pairs = o->max_pairs,
         .max_raws = 2 * o->max_ports,

@@ -54,6 +54,7 @@ struct record {
     uint8_t end_reason;  /* enum mr_end_reason */
     uint8_t flags;       /* enum mr_relay_flags */
     uint8_t is_soon_told;
+    uint8_t has_proof; /* its struct proof is its own, whether it counts now or not */
 };
 
 enum port_state { PORT_FREE, PORT_OPEN, PORT_CLOSING };
@@ -149,6 +150,7 @@ struct mr {
     int wants_misses;
     uint32_t n_declared, n_local, n_wildcards;
     struct mr_addr declared[OWN_DECLARED_MAX];
+    struct mr_addr public_ip; /* family 0: none */
     struct mr_addr local[OWN_LOCAL_MAX];
 };
 

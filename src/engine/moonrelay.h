@@ -252,6 +252,16 @@ MR_API int mr_port_info(const struct mr *mr, uint32_t port, struct mr_port_info 
  * A wildcard address stands for every local interface's. -ENOSPC above 64. */
 MR_API int mr_own_address(struct mr *mr, const struct mr_addr *a);
 
+/* The IP under which the outside reaches us (a NAT's), instead of the one before; family 0 or NULL:
+ * none. Our port numbers on it are our own addresses. -ENOSPC. */
+MR_API int mr_set_public_ip(struct mr *mr, const struct mr_addr *ip);
+
+/* The address at which `port` receives what peer sends: the one it is bound to, else that from
+ * which the machine's routes would answer (a few system calls). *local has port's number. -ENOENT:
+ * no such port, -ENODATA: it cannot be known, else what the routes say (-ENETUNREACH). */
+MR_API int mr_port_local(const struct mr *mr, uint32_t port, const struct mr_addr *peer,
+                         struct mr_addr *local);
+
 /* 1 if a datagram to or from the address would be to or from ourselves. */
 MR_API int mr_is_own_address(const struct mr *mr, const struct mr_addr *a);
 
@@ -262,7 +272,9 @@ enum mr_relay_flags {
     MR_RELAY_LINKED = 1 << 1, /* reached by its links only (mr_target_add()): it has no pairs, does
                                * not move, and mr_relay_of() does not find it; whoever else sends
                                * to its port is a MISS with reason UNKNOWN_SENDER, whatever the
-                               * pairing. Not together with MANUAL. */
+                               * pairing. Not together with others. */
+    MR_RELAY_UNPROVEN = 1 << 2, /* nobody vouches for the peer's address, see mr_relay_set_proof();
+                                 * not together with others */
 };
 
 /* What a policy may set on top of mr_limits. 0 = nothing of its own. The stricter of both
@@ -319,6 +331,14 @@ MR_API int mr_relay_refresh(struct mr *mr, mr_relay_id id);
 MR_API int mr_relay_restart(struct mr *mr, mr_relay_id id);
 MR_API int mr_relay_set_limits(struct mr *mr, mr_relay_id id, const struct mr_relay_limits *limits);
 MR_API int mr_relay_set_user(struct mr *mr, mr_relay_id id, uint64_t user);
+/* Whether somebody vouches for the peer's address, or it may be a victim's. While it is NEEDED the
+ * relay is forwarded 16 datagrams or 16 KiB until its peer has itself sent to a port of ours, then
+ * 32 KiB a second or ten times what the peer sent in the last 10 seconds, whichever is more; the
+ * rest is dropped as UNPROVEN. NEEDED again (the relay has moved to where nobody vouches for it
+ * either): its peer has not sent yet, and what it was let through is not given anew. In force at
+ * once. -ENOENT, -EINVAL (MANUAL, LINKED) */
+enum mr_proof { MR_PROOF_GIVEN, MR_PROOF_NEEDED };
+MR_API int mr_relay_set_proof(struct mr *mr, mr_relay_id id, enum mr_proof proof);
 MR_API int mr_relay_info(const struct mr *mr, mr_relay_id id, struct mr_relay_info *out);
 
 /* The relay at a port, the newest one of an address, the next one after id in port order

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 
 #include "io/machine.h"
+#include "io/socket.h"
 
 #include <errno.h>
 #include <string.h>
@@ -62,7 +63,8 @@ static void read_addresses(struct mr *mr)
     if (n < 0)
         return; /* what we knew is better than nothing */
     for (uint32_t i = 0; i < mr->n_local; i++) {
-        if (!is_in(found, (uint32_t)n, &mr->local[i]))
+        if (!is_in(found, (uint32_t)n, &mr->local[i]) &&
+            !mr_addr_equal(&mr->local[i], &mr->public_ip))
             remove_own(mr, &mr->local[i]);
     }
     for (uint32_t i = 0; i < (uint32_t)n; i++) {
@@ -91,6 +93,30 @@ static void note_wildcard(struct mr *mr, const struct mr_addr *a)
         read_addresses(mr);
 }
 
+/* A wildcard's port is ours on every local IP, and this is one. A port on one IP needs a tuple of
+ * its own. */
+static int public_of(const struct mr *mr, const struct mr_addr *local, struct mr_addr *seen)
+{
+    *seen = mr->public_ip;
+    seen->port = local->port;
+    return seen->family && !is_wildcard(local) && !mr_addr_equal(seen, local);
+}
+
+static int add_public(struct mr *mr, const struct mr_addr *local)
+{
+    struct mr_addr seen;
+
+    return public_of(mr, local, &seen) ? add_own(mr, &seen) : 0;
+}
+
+static void remove_public(struct mr *mr, const struct mr_addr *local)
+{
+    struct mr_addr seen;
+
+    if (public_of(mr, local, &seen))
+        remove_own(mr, &seen);
+}
+
 int mr_own_address(struct mr *mr, const struct mr_addr *a)
 {
     struct mr_addr addr = *a;
@@ -107,8 +133,66 @@ int mr_own_address(struct mr *mr, const struct mr_addr *a)
     if (r < 0)
         return r;
     mr->declared[mr->n_declared++] = addr;
+    (void)add_public(mr, &addr);
     note_wildcard(mr, &addr);
     return 0;
+}
+
+static void forget_public(struct mr *mr)
+{
+    for (uint32_t i = 0; i < mr->n_declared; i++)
+        remove_public(mr, &mr->declared[i]);
+    for (uint32_t port = 0; port < mr->unused_port; port++) {
+        if (mr->ports[port].state == PORT_OPEN)
+            remove_public(mr, &mr->ports[port].info.local);
+    }
+    if (mr->public_ip.family && !is_in(mr->local, mr->n_local, &mr->public_ip))
+        remove_own(mr, &mr->public_ip);
+    mr->public_ip = (struct mr_addr){0};
+}
+
+int mr_set_public_ip(struct mr *mr, const struct mr_addr *ip)
+{
+    struct mr_addr addr = ip ? *ip : (struct mr_addr){0};
+    int r;
+
+    mr_addr_canonicalize(&addr);
+    addr.port = 0;
+    if (mr_addr_equal(&addr, &mr->public_ip))
+        return 0;
+    forget_public(mr);
+    if (!addr.family)
+        return 0;
+    r = add_own(mr, &addr);
+    if (r < 0)
+        return r;
+    mr->public_ip = addr;
+    for (uint32_t i = 0; i < mr->n_declared; i++)
+        (void)add_public(mr, &mr->declared[i]); /* there is room for each twice */
+    for (uint32_t port = 0; port < mr->unused_port; port++) {
+        if (mr->ports[port].state == PORT_OPEN)
+            (void)add_public(mr, &mr->ports[port].info.local);
+    }
+    return 0;
+}
+
+int mr_port_local(const struct mr *mr, uint32_t port, const struct mr_addr *peer,
+                  struct mr_addr *local)
+{
+    const struct port *p;
+    int r;
+
+    if (port >= mr->unused_port || mr->ports[port].state != PORT_OPEN)
+        return -ENOENT;
+    p = &mr->ports[port];
+    *local = p->info.local;
+    if (!is_wildcard(local))
+        return 0;
+    if (!mr->transport->has_sockets)
+        return -ENODATA;
+    r = mr__socket_route(peer, local);
+    local->port = p->info.local.port;
+    return r;
 }
 
 int mr_is_own_address(const struct mr *mr, const struct mr_addr *a)
@@ -161,6 +245,7 @@ static void announce(struct mr *mr, uint32_t port, unsigned flags, int fd)
     if (mr->port_by_udp[p->info.local.port] == 0)
         mr->port_by_udp[p->info.local.port] = port + 1;
     (void)add_own(mr, &p->info.local);
+    (void)add_public(mr, &p->info.local);
     note_wildcard(mr, &p->info.local);
     c = mr__control_command(mr, COMMAND_PORT_OPEN, port);
     c->u.flags = mr->tables.plane.relays.at[port].port_flags;
@@ -221,8 +306,10 @@ int mr_port_close(struct mr *mr, uint32_t port)
     if (mr->records[port].state == RELAY_LIVE)
         mr__relay_end(mr, port, MR_END_PORT);
     remove_raw_links(mr, port);
-    if (!is_in(mr->declared, mr->n_declared, &p->info.local))
+    if (!is_in(mr->declared, mr->n_declared, &p->info.local)) {
         remove_own(mr, &p->info.local);
+        remove_public(mr, &p->info.local);
+    }
     if (is_wildcard(&p->info.local))
         mr->n_wildcards--;
     if (mr->port_by_udp[p->info.local.port] == port + 1)

@@ -49,6 +49,7 @@ static void write_setup(const struct mr *mr, const struct record *record, struct
         .max_bytes = own->max_bytes,
         .is_manual = (record->flags & MR_RELAY_MANUAL) != 0,
         .is_linked = (record->flags & MR_RELAY_LINKED) != 0,
+        .is_unproven = (record->flags & MR_RELAY_UNPROVEN) != 0,
     };
 }
 
@@ -105,7 +106,8 @@ static int check_family(const struct mr *mr, uint32_t port, const struct mr_addr
 
 static int are_flags(unsigned flags)
 {
-    return flags == 0 || flags == MR_RELAY_MANUAL || flags == MR_RELAY_LINKED;
+    return flags == 0 || flags == MR_RELAY_MANUAL || flags == MR_RELAY_LINKED ||
+           flags == MR_RELAY_UNPROVEN;
 }
 
 static int check_spec(const struct mr *mr, const struct mr_relay_spec *spec)
@@ -154,6 +156,7 @@ int mr_relay_create(struct mr *mr, const struct mr_relay_spec *spec, mr_relay_id
     record->limits = spec->limits;
     record->local = spec->local;
     record->flags = (uint8_t)spec->flags;
+    record->has_proof = (spec->flags & MR_RELAY_UNPROVEN) != 0;
     record->state = RELAY_LIVE;
     write_setup(mr, record, &setup);
     mr__relay_shared_init(&mr->shared[spec->port], &mr->relay_limits[spec->port], &setup);
@@ -213,6 +216,27 @@ int mr_relay_restart(struct mr *mr, mr_relay_id id)
     record->is_soon_told = 0;
     mr__relay_shared_renew(&mr->shared[port], record->life_start_ns, mr->options.limits.life_ns);
     mr__expiry_arm(mr, port);
+    return 0;
+}
+
+int mr_relay_set_proof(struct mr *mr, mr_relay_id id, enum mr_proof proof)
+{
+    uint32_t port = mr__relay_port(mr, id);
+    struct record *record;
+
+    if (port == MR__NONE)
+        return -ENOENT;
+    record = &mr->records[port];
+    if (record->flags & (MR_RELAY_MANUAL | MR_RELAY_LINKED))
+        return -EINVAL;
+    if (proof == MR_PROOF_NEEDED) {
+        mr__relay_shared_doubt(&mr->shared[port], &mr->relay_limits[port], !record->has_proof);
+        record->has_proof = 1;
+        record->flags |= MR_RELAY_UNPROVEN;
+    } else if (record->flags & MR_RELAY_UNPROVEN) {
+        mr__relay_shared_trust(&mr->shared[port]);
+        record->flags &= (uint8_t)~MR_RELAY_UNPROVEN;
+    }
     return 0;
 }
 

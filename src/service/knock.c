@@ -445,9 +445,10 @@ static bool is_in_question(struct service *s, const struct knock *k)
         mr_flow_release(s->mr, k->flow);
         return false;
     }
-    if (!mr__registrar_is_served(s, &k->from)) {
-        bool is_own = mr_is_own_address(s->mr, &k->from) == 1;
-        give_up(s, k->flow, is_own ? MR_VERDICT_OWN_ADDRESS : MR_VERDICT_ADDRESS_CLASS);
+    struct mr_addr local = mr__peer_local(s, &k->from, k->port);
+    enum mr_verdict judged = mr__peer_judge(s, &k->from, &local);
+    if (judged != MR_VERDICT_FORWARD) {
+        give_up(s, k->flow, judged);
         return false;
     }
     uint64_t blocked_ns = mr__blocks_until(s, &k->from);

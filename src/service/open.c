@@ -210,8 +210,11 @@ static void start(struct service *s, struct task *task)
     struct opening *o = MR_CONTAINER(task, struct opening, start);
     struct knock *k = o->knock;
 
-    if (!mr__registrar_is_served(s, &k->from)) {
-        bool is_own = mr_is_own_address(s->mr, &k->from) == 1;
+    struct mr_addr local = mr__peer_local(s, &k->from, k->port);
+    enum mr_verdict judged = mr__peer_judge(s, &k->from, &local);
+
+    if (judged != MR_VERDICT_FORWARD) {
+        bool is_own = judged == MR_VERDICT_OWN_ADDRESS;
         mr__knock_refuse_as(s, k, is_own ? "own-address" : "address-class", "");
     } else if (k->grant.spec.target[0] && !mr__front_at(s, k->port)) {
         mr__knock_refuse_as(s, k, "not-found", "there is no open port of that number");

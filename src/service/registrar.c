@@ -16,15 +16,6 @@ static void reply(struct service *s, const struct mr_addr *to, const struct mr_a
     s->out.reply(s->out.user, to, local, text, strlen(text));
 }
 
-bool mr__registrar_is_served(const struct service *s, const struct mr_addr *from)
-{
-    const unsigned nobody = MR_ADDR_UNSPECIFIED | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST;
-    bool allow_low = mr__settings_values(s->settings)->allow_low_ports;
-
-    return from->port >= (allow_low ? 1 : MR_LOWEST_PLAYER_PORT) &&
-           !(mr_addr_classify(from) & nobody) && !mr_is_own_address(s->mr, from);
-}
-
 /* Has its source answers to unknown ids left? The burst is a second's worth. */
 static bool may_ask(struct service *s, const struct mr_addr *from)
 {
@@ -93,6 +84,26 @@ static struct seat *seat_to_move(const struct service *s, const struct session *
     return seat->owner == p->id || !mr__session_find(s, seat->owner) ? seat : NULL;
 }
 
+static bool is_same_ip(const struct mr_addr *a, const struct mr_addr *b)
+{
+    struct mr_addr x = *a, y = *b;
+
+    x.port = y.port = 0;
+    return mr_addr_equal(&x, &y);
+}
+
+/* He has not entered his new place yet. Another port of an IP that is in doubt already leaves it as
+ * it is: what it has sent is sent. */
+static void judge_proof(struct service *s, const struct seat *seat, const struct session *p,
+                        const struct mr_addr *to)
+{
+    if (is_same_ip(to, &p->connection->peer) || mr__session_vouches(s, to)) {
+        mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_GIVEN);
+    } else if (!is_same_ip(to, &p->addr)) {
+        mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_NEEDED);
+    }
+}
+
 static int move_relay(struct service *s, struct seat *seat, struct session *p,
                       const struct mr_addr *from, const struct mr_addr *local)
 {
@@ -102,6 +113,7 @@ static int move_relay(struct service *s, struct seat *seat, struct session *p,
     if (rc < 0) {
         return rc;
     }
+    judge_proof(s, seat, p, from);
     if (there && there->kind == MR_SEAT_DYNAMIC) {
         mr__seat_close(s, there, MR_SEAT_END_API); /* the player's own port wins */
     }
@@ -154,7 +166,7 @@ static enum registrar_result moved(struct service *s, struct session *p, const s
 static enum registrar_result handle(struct service *s, const struct mr_addr *from,
                                     const struct mr_addr *local, const void *data, size_t n)
 {
-    if (!mr__registrar_is_served(s, from) || mr__blocks_until(s, from) != 0) {
+    if (mr__peer_judge(s, from, local) != MR_VERDICT_FORWARD || mr__blocks_until(s, from) != 0) {
         return MR_REGISTRAR_SILENT;
     }
     /* Sessions from before a reload may have ids of another length. */

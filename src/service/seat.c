@@ -76,7 +76,11 @@ static int create_relay(struct service *s, const struct seat_request *req, struc
     spec.local = *req->local;
     spec.user = req->owner;
     spec.limits = limits_of(&req->grant->spec);
-    spec.flags = req->kind == MR_SEAT_TARGET ? MR_RELAY_LINKED : 0;
+    if (req->kind == MR_SEAT_TARGET) {
+        spec.flags = MR_RELAY_LINKED;
+    } else if (req->kind == MR_SEAT_PLAYER && !mr__session_vouches(s, req->peer)) {
+        spec.flags = MR_RELAY_UNPROVEN; /* a dynamic one's peer has just sent */
+    }
 
     int rc = mr_relay_create(s->mr, &spec, &seat->relay);
     if (rc == 0 && req->kind != MR_SEAT_TARGET && mr_pair(s->mr, seat->relay, seat->relay) < 0) {
@@ -379,6 +383,9 @@ void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
         s->pool.n_kind[MR_SEAT_PLAYER]++;
     }
     p->relay = seat->relay;
+    if (mr__session_vouches(s, &p->addr)) {
+        mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_GIVEN);
+    }
     if (!owner || owner->addressed < p->addressed) {
         mr__seat_own(s, seat, p);
     }

@@ -199,8 +199,31 @@ static int init_tables(struct service *s)
 /* Texts of settings that are kept parsed; they were checked when they were read. */
 struct parsed {
     struct mr_addr public_address;
-    struct nets exempt;
+    struct nets exempt, allow, deny;
 };
+
+static void free_nets(struct parsed *p)
+{
+    mr__nets_deinit(&p->exempt);
+    mr__nets_deinit(&p->allow);
+    mr__nets_deinit(&p->deny);
+}
+
+static int parse_nets(struct parsed *p, const struct settings_values *v)
+{
+    int rc = mr__nets_parse(&p->exempt, v->caps_exempt, strlen(v->caps_exempt));
+
+    if (rc == 0) {
+        rc = mr__nets_parse(&p->allow, v->allow_peers, strlen(v->allow_peers));
+    }
+    if (rc == 0) {
+        rc = mr__nets_parse(&p->deny, v->deny_peers, strlen(v->deny_peers));
+    }
+    if (rc < 0) {
+        free_nets(p);
+    }
+    return rc;
+}
 
 static int parse_settings(struct parsed *p, const struct settings_values *v)
 {
@@ -211,14 +234,28 @@ static int parse_settings(struct parsed *p, const struct settings_values *v)
         mr_addr_parse_ip(&p->public_address, public, strlen(public), NULL) != MR_ADDR_OK) {
         return -EINVAL;
     }
-    return mr__nets_parse(&p->exempt, v->caps_exempt, strlen(v->caps_exempt));
+    return parse_nets(p, v);
+}
+
+static void free_lists(struct service *s)
+{
+    mr__nets_deinit(&s->caps_exempt);
+    mr__nets_deinit(&s->allow_peers);
+    mr__nets_deinit(&s->deny_peers);
 }
 
 static void use_parsed(struct service *s, const struct parsed *p)
 {
-    mr__nets_deinit(&s->caps_exempt);
+    free_lists(s);
     s->caps_exempt = p->exempt;
+    s->allow_peers = p->allow;
+    s->deny_peers = p->deny;
     s->public_address = p->public_address;
+    int rc = mr_set_public_ip(s->mr, &s->public_address);
+    if (rc < 0) { /* room for it is always there */
+        MR_LOG(s->log, MR_LOG_WARN, "server", "public_address is not known as our own",
+               LOG_STR("error", mr_strerror(rc)));
+    }
 }
 
 /* A name is the wildcard until whoever opens sockets has looked it up; in relay.testing it stays
@@ -304,7 +341,7 @@ void mr__service_destroy(struct service *s)
         mr__table_deinit(t);
     }
     mr__stores_destroy(s->stores);
-    mr__nets_deinit(&s->caps_exempt);
+    free_lists(s);
     mr__free(s->budgets);
     mr__free(s->wrong_oids);
     mr__free(s->sources_of_metrics);
@@ -341,7 +378,7 @@ static int apply_settings(struct service *s, const struct settings *fresh,
     }
     rc = mr__pool_adjust(s, &v->udp_relay_ports, report);
     if (rc < 0) {
-        mr__nets_deinit(&parsed.exempt);
+        free_nets(&parsed);
         return rc;
     }
     use_parsed(s, &parsed);

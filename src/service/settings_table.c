@@ -361,7 +361,6 @@ static int read_ports(const struct setting_row *row, const char *text, size_t n,
     offsetof(struct settings_values, name), sizeof(((struct settings_values *)NULL)->name)
 #define NORAY      MR_SETTING_NORAY
 #define STRING     MR_SETTING_STRING
-#define LATER      MR_SETTING_LATER
 #define LIVE       MR_SETTING_LIVE
 #define SECOND     1000000000ull
 #define FOREVER    (100ull * 365 * 24 * 3600 * SECOND)
@@ -427,8 +426,8 @@ const struct setting_row mr__setting_rows[] = {
     {"hold_flows", "4096", "flows kept at once, per worker", read_count, AT(hold_flows), 0, 1, 1048576},
     {"hold_memory", "4mb", "bytes kept at once, per worker", read_size32, AT(hold_memory), 0, 64 * KB, GB},
     {"latch_window", "10s", "how long a new port of a known address may take over a pair; 0: never", read_duration, AT(latch_window_ns), LIVE, 0, FOREVER},
-    {"allow_peers", "", "comma list of networks served although they are private", read_nets, AT(allow_peers), STRING | LATER, 0, 0},
-    {"deny_peers", "", "comma list of networks never served", read_nets, AT(deny_peers), STRING | LATER, 0, 0},
+    {"allow_peers", "", "comma list of networks served although they are private", read_nets, AT(allow_peers), STRING | LIVE, 0, 0},
+    {"deny_peers", "", "comma list of networks never served", read_nets, AT(deny_peers), STRING | LIVE, 0, 0},
     {"allow_low_ports", "off", "serve players whose UDP port is below 1024", read_bool, AT(allow_low_ports), LIVE, 0, 0},
     {"script_cpu", "10ms", "computing time of a hook", read_duration, AT(script_cpu_ns), LIVE, SECOND / 1000, 60 * SECOND},
     {"script_load_cpu", "1s", "computing time of a policy's load", read_duration, AT(script_load_cpu_ns), LIVE, SECOND / 1000, 600 * SECOND},

@@ -175,6 +175,7 @@ struct place {
     struct table_node node;
     struct mr_addr addr;
     struct list sessions;
+    size_t n_near; /* of those, whose TCP connections come from the same IP: they vouch for it */
 };
 
 /* Why a session ended: X(constant, word of the notice `left`) */
@@ -565,7 +566,7 @@ struct service {
 
     struct mr_addr public_address; /* family 0: none */
     struct mr_addr udp_host;
-    struct nets caps_exempt;
+    struct nets caps_exempt, allow_peers, deny_peers;
     bool has_warned_private; /* that players reach us at a private address */
 
     struct table connections, sessions, oids, pids, places, slots, makings, sources, knowns;
@@ -706,6 +707,8 @@ struct connection *mr__request_connection(struct request *r);
 struct session *mr__session_find(const struct service *s, uint64_t id);
 struct session *mr__session_by_oid(const struct service *s, const char *oid, size_t n);
 struct session *mr__session_by_pid(const struct service *s, const void *pid, size_t n);
+/* Somebody whose TCP connection comes from the same IP was seen at the address. */
+bool mr__session_vouches(const struct service *s, const struct mr_addr *addr);
 /* The latest one seen at the address, or NULL. */
 struct session *mr__session_at(const struct service *s, const struct mr_addr *addr);
 struct session *mr__session_of(const struct connection *c);
@@ -970,7 +973,16 @@ bool mr__source_may_answer(struct service *s, struct source *source);
 
 /* Answers the moves that are in force. */
 void mr__registrar_in_force(struct service *s, uint64_t seq);
-bool mr__registrar_is_served(const struct service *s, const struct mr_addr *from);
+
+/* ---- which addresses are served (peer.c) --------------------------------------------------- */
+
+/* FORWARD: it may be a peer; OWN_ADDRESS, ADDRESS_CLASS: why not. local: where it reached us;
+ * family 0 when that cannot be known. */
+enum mr_verdict mr__peer_judge(const struct service *s, const struct mr_addr *from,
+                               const struct mr_addr *local);
+/* Where a datagram from there reached a port of the engine's; family 0: not known, or it does not
+ * matter. */
+struct mr_addr mr__peer_local(const struct service *s, const struct mr_addr *from, uint32_t port);
 
 /* ---- drain (drain.c) ----------------------------------------------------------------------- */
 

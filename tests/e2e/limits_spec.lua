@@ -132,7 +132,8 @@ describe("a limit", function()
       local began = loop.now()
       local arrived = flood(server, one.client.udp, one.host.udp, one.host_port, 32, KIB, "global")
       arrived = arrived + flood(server, two.client.udp, two.host.udp, two.host_port, 32, KIB, "global")
-      local allowed = 16 + math.ceil((loop.now() - began) * 16) + 1
+      -- Each of the two may be let through a datagram into debt, for the sake of its share.
+      local allowed = 16 + math.ceil((loop.now() - began) * 16) + 3
       assert.is_true(arrived >= 15, arrived .. " kB arrived of a burst of 16")
       assert.is_true(arrived <= allowed, arrived .. " kB arrived, allowed are " .. allowed)
       one.client.tcp:expect("limit global")

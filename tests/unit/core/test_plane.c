@@ -118,7 +118,193 @@ TEST(global_bandwidth_counts_all_senders_together)
     CHECK_EQ(send(&s, 1), MR_VERDICT_GLOBAL);
     s.now += second / 10;
     CHECK_EQ(send(&s, 10 * KB), MR_VERDICT_FORWARD);
-    CHECK_EQ(send(&s, 1), MR_VERDICT_GLOBAL);
+    for (passed = 0; send(&s, KB) == MR_VERDICT_FORWARD; passed++) /* a tenth of a share */
+        CHECK_LT(passed, 10u);
+    close_scene(&s);
+}
+
+/* A relay for the peer of that number at the port of that number, which sends to B's. */
+static void add_sender(struct scene *s, uint32_t port)
+{
+    struct mr_addr a = peer(port);
+
+    set_up(s, port, (struct relay_setup){0});
+    CHECK_EQ(mr__plane_add(&s->p, port, 1, &a, 0, port), 0);
+    join(s, port, B);
+}
+
+TEST(a_flooding_relay_does_not_push_others_below_their_share_of_the_global_limit)
+{
+    enum { PLAYERS = 4, MS = 5000, SIZE = 1000 };
+    uint32_t sent[PORTS] = {0}, passed[PORTS] = {0};
+    const uint64_t limit = 500 * SIZE; /* 100 datagrams a second for each of five */
+    uint64_t flood = 0;
+    struct scene s;
+
+    open_scene(&s, (struct relay_setup){0});
+    mr__limit_global_set(s.bed.global, limit, 0, 0);
+    for (uint32_t port = B + 1; port < B + 1 + PLAYERS; port++)
+        add_sender(&s, port);
+    for (uint32_t ms = 0; ms < MS; ms++, s.now += second / 1000) {
+        for (int i = 0; i < 10; i++)
+            flood += send(&s, SIZE) == MR_VERDICT_FORWARD;
+        for (uint32_t port = B + 1; port < B + 1 + PLAYERS; port++) {
+            if ((ms + port) % 16 == 0) {
+                sent[port]++;
+                passed[port] += out_of(&s, port, B, SIZE, 0).verdict == MR_VERDICT_FORWARD;
+            }
+        }
+    }
+    uint64_t all = flood;
+    for (uint32_t port = B + 1; port < B + 1 + PLAYERS; port++) {
+        CHECK_GE(passed[port] * 10, sent[port] * 9);
+        all += passed[port];
+    }
+    CHECK_GE(flood, 1000u); /* what others leave is for whoever wants it */
+    CHECK_LE(all * SIZE, limit * (MS / 1000 + 1) * 11 / 10);
+    close_scene(&s);
+}
+
+TEST(a_share_lets_nobody_have_more_than_the_limit_who_is_alone)
+{
+    struct scene s;
+    uint64_t passed = 0;
+
+    open_scene(&s, (struct relay_setup){0});
+    mr__limit_global_set(s.bed.global, 100 * KB, 0, 0);
+    for (uint32_t ms = 0; ms < 10000; ms++, s.now += second / 1000)
+        passed += send(&s, KB) == MR_VERDICT_FORWARD;
+    CHECK_GE(passed, 1000u + 90);
+    CHECK_LE(passed, 1000u + 100 + 15);
+    close_scene(&s);
+}
+
+/* ---- addresses that nobody vouches for ------------------------------------------------- */
+
+static void doubt(struct scene *s, uint32_t port)
+{
+    mr__relay_shared_doubt(&s->bed.shared[port], &s->bed.limits[port], true);
+}
+
+TEST(an_unproven_address_gets_sixteen_datagrams_until_it_has_sent_one)
+{
+    struct scene s;
+
+    open_scene(&s, (struct relay_setup){0});
+    doubt(&s, B);
+    for (int i = 0; i < 16; i++)
+        CHECK_EQ(send(&s, 10), MR_VERDICT_FORWARD);
+    CHECK_EQ(send(&s, 10), MR_VERDICT_UNPROVEN);
+    s.now += 100 * second;
+    CHECK_EQ(send(&s, 10), MR_VERDICT_UNPROVEN);
+    CHECK_EQ(out_of(&s, B, A, 1, 0).verdict, MR_VERDICT_FORWARD); /* the other way is free */
+    CHECK_EQ(send(&s, 10), MR_VERDICT_FORWARD);
+    close_scene(&s);
+}
+
+TEST(an_unproven_address_gets_16_kib_until_it_has_sent_something)
+{
+    struct scene s;
+
+    open_scene(&s, (struct relay_setup){0});
+    doubt(&s, B);
+    CHECK_EQ(send(&s, 16 * KB + 1), MR_VERDICT_UNPROVEN);
+    CHECK_EQ(send(&s, 10 * KB), MR_VERDICT_FORWARD);
+    CHECK_EQ(send(&s, 7 * KB), MR_VERDICT_UNPROVEN);
+    CHECK_EQ(send(&s, 6 * KB), MR_VERDICT_FORWARD);
+    CHECK_EQ(send(&s, 1), MR_VERDICT_UNPROVEN);
+    close_scene(&s);
+}
+
+TEST(what_is_unproven_costs_its_sender_nothing)
+{
+    struct scene s;
+
+    open_scene(&s, (struct relay_setup){.bandwidth = mr__limit_rate(20 * KB, 0)});
+    doubt(&s, B);
+    CHECK_EQ(send(&s, 16 * KB), MR_VERDICT_FORWARD);
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(send(&s, KB), MR_VERDICT_UNPROVEN);
+    mr__relay_shared_trust(&s.bed.shared[B]);
+    CHECK_EQ(send(&s, 4 * KB), MR_VERDICT_FORWARD);
+    CHECK_EQ(send(&s, 1), MR_VERDICT_BANDWIDTH);
+    close_scene(&s);
+}
+
+/* How many KiB pass in so many seconds when that many bytes a second come back. */
+static uint64_t pass_unproven(uint32_t seconds, uint32_t back_bytes)
+{
+    struct scene s;
+    uint64_t passed = 0;
+
+    open_scene(&s, (struct relay_setup){0});
+    doubt(&s, B);
+    CHECK_EQ(out_of(&s, B, A, 1, 0).verdict, MR_VERDICT_FORWARD);
+    for (uint32_t ms = 0; ms < seconds * 1000; ms++, s.now += second / 1000) {
+        if (ms % 100 == 0 && back_bytes > 0)
+            CHECK_EQ(out_of(&s, B, A, back_bytes / 10, 0).verdict, MR_VERDICT_FORWARD);
+        passed += send(&s, KB) == MR_VERDICT_FORWARD;
+    }
+    close_scene(&s);
+    return passed;
+}
+
+TEST(once_it_has_sent_it_gets_32_kib_a_second_or_ten_times_what_it_sends)
+{
+    uint64_t passed = pass_unproven(20, 0);
+
+    CHECK_GE(passed, 20u * 32);
+    CHECK_LE(passed, 21u * 32 + 1);
+    passed = pass_unproven(20, KB); /* ten times it is less than the rate: not the sum */
+    CHECK_LE(passed, 21u * 32 * 11 / 10);
+    passed = pass_unproven(20, 20 * KB);
+    CHECK_GE(passed, 20u * 200 * 9 / 10);
+    CHECK_LE(passed, 20u * 200 * 9 / 8);
+}
+
+TEST(what_it_sent_more_than_ten_seconds_ago_earns_it_nothing)
+{
+    struct scene s;
+    uint32_t passed = 0;
+
+    open_scene(&s, (struct relay_setup){0});
+    doubt(&s, B);
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(out_of(&s, B, A, 10 * KB, 0).verdict, MR_VERDICT_FORWARD);
+    s.now += 10 * second;
+    while (send(&s, KB) == MR_VERDICT_FORWARD)
+        passed++;
+    CHECK_LE(passed, 33u);
+    close_scene(&s);
+}
+
+TEST(a_datagram_to_any_port_of_ours_proves_that_its_sender_is_there)
+{
+    struct scene s;
+
+    open_scene(&s, (struct relay_setup){0});
+    doubt(&s, B);
+    for (int i = 0; i < 17; i++)
+        (void)send(&s, 10);
+    CHECK_EQ(send(&s, 10), MR_VERDICT_UNPROVEN);
+    CHECK_EQ(out_of(&s, B, 5, 10, 0).verdict, MR_VERDICT_UNKNOWN_TARGET);
+    CHECK_EQ(send(&s, 10), MR_VERDICT_FORWARD);
+    close_scene(&s);
+}
+
+TEST(an_address_that_changes_gets_nothing_anew)
+{
+    struct scene s;
+
+    open_scene(&s, (struct relay_setup){0});
+    doubt(&s, B);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(send(&s, 10), MR_VERDICT_FORWARD);
+    CHECK_EQ(out_of(&s, B, A, 10, 0).verdict, MR_VERDICT_FORWARD);
+    mr__relay_shared_doubt(&s.bed.shared[B], &s.bed.limits[B], false);
+    for (int i = 0; i < 6; i++)
+        CHECK_EQ(send(&s, 10), MR_VERDICT_FORWARD);
+    CHECK_EQ(send(&s, 10), MR_VERDICT_UNPROVEN);
     close_scene(&s);
 }
 
@@ -577,7 +763,16 @@ TEST(two_workers_share_one_relays_limit_and_activity)
     bed_close(&bed);
 }
 
-TEST_MAIN(TEST_CASE(without_limits_everything_passes_whatever_its_size),
+TEST_MAIN(TEST_CASE(a_flooding_relay_does_not_push_others_below_their_share_of_the_global_limit),
+          TEST_CASE(a_share_lets_nobody_have_more_than_the_limit_who_is_alone),
+          TEST_CASE(an_unproven_address_gets_sixteen_datagrams_until_it_has_sent_one),
+          TEST_CASE(an_unproven_address_gets_16_kib_until_it_has_sent_something),
+          TEST_CASE(what_is_unproven_costs_its_sender_nothing),
+          TEST_CASE(once_it_has_sent_it_gets_32_kib_a_second_or_ten_times_what_it_sends),
+          TEST_CASE(what_it_sent_more_than_ten_seconds_ago_earns_it_nothing),
+          TEST_CASE(a_datagram_to_any_port_of_ours_proves_that_its_sender_is_there),
+          TEST_CASE(an_address_that_changes_gets_nothing_anew),
+          TEST_CASE(without_limits_everything_passes_whatever_its_size),
           TEST_CASE(individual_bandwidth_passes_its_burst_and_is_the_senders_alone),
           TEST_CASE(global_bandwidth_counts_all_senders_together),
           TEST_CASE(lifetime_duration_passes_before_its_end_and_not_at_it),

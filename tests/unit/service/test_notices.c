@@ -228,7 +228,7 @@ static unsigned most_between; /* questions between two answers of the registrar 
 static void registrar(void)
 {
     static unsigned ran_before;
-    struct mr_addr from = world_addr("10.0.0.1:6000"), local = world_addr("192.0.2.1:8809");
+    struct mr_addr from = world_addr("10.0.0.1:6000"), local = world_addr("10.9.9.9:8809");
     unsigned replies = w->replies;
 
     mr__service_registrar(w->service, &from, &local, host.pid, strlen(host.pid), w->now_ns);

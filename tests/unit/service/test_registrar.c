@@ -126,7 +126,7 @@ TEST(a_mapped_address_is_an_ipv4_address)
     struct world *w = world_open((const char *[]){"udp_host=::", NULL});
     struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:6000");
     struct player q = world_join(w, "10.0.0.2:5000", NULL);
-    struct mr_addr mapped = {.family = 6, .port = 6001}, local = world_addr("[2001:db8::1]:8809");
+    struct mr_addr mapped = {.family = 6, .port = 6001}, local = world_addr("10.9.9.9:8809");
     char line[400];
 
     memcpy(mapped.ip + 10, "\xff\xff\x0a\x00\x00\x02", 6);
@@ -169,7 +169,7 @@ TEST(a_move_is_answered_only_when_it_is_in_force)
     struct world *w = world_open(NULL);
     struct player host = world_join(w, "10.0.0.1:5000", "10.0.0.1:6000");
     struct player client = world_join(w, "10.0.0.2:5000", "10.0.0.2:6000");
-    struct mr_addr from = world_addr("10.0.0.1:6009"), local = world_addr("192.0.2.1:8809");
+    struct mr_addr from = world_addr("10.0.0.1:6009"), local = world_addr("10.9.9.9:8809");
     unsigned a, b;
 
     REQUIRE(world_relay(w, &client, &host, &a, &b));

@@ -247,20 +247,6 @@ TEST(a_line_of_dotenv_that_is_none_is_warned_of)
     close_settings();
 }
 
-TEST(a_setting_whose_part_comes_later_says_that_it_does_nothing)
-{
-    open_settings();
-    offer(MR_SETTING_COMMAND_LINE, "deny_peers", "10.0.0.0/8", NULL);
-    CHECK_EQ(mr__settings_resolve(s), 0);
-    CHECK(strstr(message(), "has no effect yet"));
-    CHECK(!mr__settings_message(s, 0)->is_error);
-    mr__settings_forget(s, MR_SETTING_COMMAND_LINE);
-    offer(MR_SETTING_COMMAND_LINE, "deny_peers", "", NULL);
-    CHECK_EQ(mr__settings_resolve(s), 0);
-    CHECK_STR(message(), "");
-    close_settings();
-}
-
 TEST(rows_show_value_source_and_place)
 {
     struct settings_row row;
@@ -322,6 +308,5 @@ TEST_MAIN(TEST_CASE(without_a_word_the_defaults_hold),
           TEST_CASE(the_environment_gives_only_what_bears_our_prefixes),
           TEST_CASE(a_dotenv_file_has_comments_exports_and_quotes),
           TEST_CASE(a_line_of_dotenv_that_is_none_is_warned_of),
-          TEST_CASE(a_setting_whose_part_comes_later_says_that_it_does_nothing),
           TEST_CASE(rows_show_value_source_and_place),
           TEST_CASE(every_failed_allocation_is_told_and_nothing_leaks))

@@ -614,10 +614,26 @@ size_t world_lines_left(const struct world *w, size_t conn)
     return n;
 }
 
+/* Where a peer of that kind reaches the registrar: inside at an inside address, else at a public
+ * one. */
+static struct mr_addr world_local(const struct mr_addr *peer)
+{
+    unsigned kind = mr_addr_classify(peer);
+    bool is_inside = kind & (MR_ADDR_PRIVATE | MR_ADDR_LINK_LOCAL);
+
+    if (kind & MR_ADDR_LOOPBACK) {
+        return world_addr(peer->family == 4 ? "127.0.0.1:8809" : "[::1]:8809");
+    }
+    if (peer->family == 4) {
+        return world_addr(is_inside ? "10.255.255.254:8809" : "192.0.2.1:8809");
+    }
+    return world_addr(is_inside ? "[fdff::fffe]:8809" : "[2001:db8::1]:8809");
+}
+
 const char *world_registrar(struct world *w, const char *from, const void *data, size_t n)
 {
     struct mr_addr a = world_addr(from);
-    struct mr_addr local = world_addr(a.family == 4 ? "192.0.2.1:8809" : "[2001:db8::1]:8809");
+    struct mr_addr local = world_local(&a);
 
     w->reply[0] = '\0';
     mr__service_registrar(w->service, &a, &local, data, n, w->now_ns);

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which addresses are served: classes, lists, our own, low ports; and what an address gets that
+ * nobody vouches for. One thread.
+ */
+#include "test.h"
+#include "world.h"
+
+#include <string.h>
+
+/* What the registrar says to a valid PID that comes from there, to that address of ours. */
+static const char *seen(struct world *w, const struct player *p, const char *from,
+                        const char *local)
+{
+    struct mr_addr a = world_addr(from), l = world_addr(local);
+
+    w->reply[0] = '\0';
+    mr__service_registrar(w->service, &a, &l, p->pid, strlen(p->pid), w->now_ns);
+    world_settle(w);
+    return w->reply;
+}
+
+TEST(private_and_loopback_players_are_served_where_they_can_have_come_from)
+{
+    static const struct {
+        const char *from, *local;
+        bool is_served;
+    } cases[] = {
+        {"203.0.113.5:4000", "192.0.2.1:8809", true},
+        {"203.0.113.5:4001", "10.0.0.1:8809", true}, /* ours is behind a NAT */
+        {"10.1.2.3:4000", "192.0.2.1:8809", false},
+        {"192.168.1.2:4000", "192.0.2.1:8809", false},
+        {"172.17.0.1:4000", "192.0.2.1:8809", false},
+        {"100.64.0.1:4000", "192.0.2.1:8809", false},
+        {"169.254.1.1:4000", "192.0.2.1:8809", false},
+        {"172.17.0.1:4001", "172.17.0.2:8809", true}, /* a container's gateway */
+        {"192.168.1.2:4001", "10.0.0.1:8809", true},
+        {"100.64.0.1:4001", "100.64.0.2:8809", true},
+        {"127.0.0.1:4000", "192.0.2.1:8809", false},
+        {"127.0.0.1:4001", "10.0.0.1:8809", false},
+        {"127.0.0.1:4002", "127.0.0.1:8809", true},
+        {"[fd00::1]:4000", "[2001:db8::1]:8809", false},
+        {"[fd00::1]:4001", "[fd00::2]:8809", true},
+        {"[fe80::1]:4000", "[2001:db8::1]:8809", false},
+        {"[::1]:4000", "[2001:db8::1]:8809", false},
+        {"[::1]:4001", "[::1]:8809", true},
+        {"[::ffff:10.1.2.3]:4000", "[::ffff:192.0.2.1]:8809", false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world *w = world_open((const char *[]){"udp_host=::", NULL});
+        struct player p = world_join(w, "203.0.113.5:5000", NULL);
+        CHECK_STR(seen(w, &p, cases[i].from, cases[i].local), cases[i].is_served ? "OK" : "");
+        world_close(w);
+    }
+}
+
+TEST(lists_of_networks_override_the_class_and_denial_wins)
+{
+    struct world *w = world_open((const char *[]){"allow_peers=10.1.0.0/16, 127.0.0.1",
+                                                  "deny_peers=10.1.9.0/24, 203.0.113.7", NULL});
+    struct player p = world_join(w, "203.0.113.5:5000", NULL);
+
+    CHECK_STR(seen(w, &p, "10.2.2.3:4000", "192.0.2.1:8809"), "");
+    CHECK_STR(seen(w, &p, "203.0.113.7:4000", "192.0.2.1:8809"), "");
+    CHECK_STR(seen(w, &p, "10.1.9.3:4000", "192.0.2.1:8809"), "");
+    CHECK_STR(seen(w, &p, "10.1.9.3:4000", "10.0.0.1:8809"), "");
+    CHECK_STR(seen(w, &p, "10.1.2.3:4000", "192.0.2.1:8809"), "OK");
+    CHECK_STR(seen(w, &p, "127.0.0.1:4000", "192.0.2.1:8809"), "OK");
+    world_close(w);
+}
+
+TEST(nobody_is_registered_at_an_address_that_is_no_players)
+{
+    static const char *const never[] = {"0.0.0.0:4000",   "224.0.0.1:4000",
+                                        "239.1.2.3:4000", "255.255.255.255:4000",
+                                        "203.0.113.5:53", "203.0.113.5:1023"};
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "203.0.113.5:5000", NULL);
+
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++) {
+        CHECK_STR(seen(w, &p, never[i], "192.0.2.1:8809"), "");
+    }
+    CHECK_STR(seen(w, &p, "203.0.113.5:1024", "192.0.2.1:8809"), "OK");
+    world_close(w);
+}
+
+TEST(our_ports_at_the_public_address_are_our_own)
+{
+    struct world *w = world_open((const char *[]){"udp_host=127.0.0.1", "udp_relay_ports=0+3",
+                                                  "public_address=203.0.113.9", NULL});
+    struct player p = world_join(w, "203.0.113.5:5000", NULL);
+    struct mr_port_info info;
+    struct mr_addr own;
+
+    CHECK_EQ(mr_port_info(w->mr, 0, &info), 0);
+    own = world_addr("203.0.113.9:1");
+    own.port = info.local.port;
+    CHECK_EQ(mr_is_own_address(w->mr, &own), 1);
+    struct mr_addr l = world_addr("192.0.2.1:8809");
+    w->reply[0] = '\0';
+    mr__service_registrar(w->service, &own, &l, p.pid, strlen(p.pid), w->now_ns);
+    CHECK_STR(w->reply, "");
+    char kept[256];
+    CHECK_EQ(
+        world_reload(w, (const char *[]){"udp_host=127.0.0.1", "udp_relay_ports=0+3", NULL}, kept),
+        0);
+    CHECK_EQ(mr_is_own_address(w->mr, &own), 0);
+    CHECK_EQ(mr_is_own_address(w->mr, &info.local), 1);
+    world_close(w);
+}
+
+/* Joins p to a host at `udp` whose TCP connection comes from 10.0.0.2, and returns the port at
+ * which p's datagrams go to the host. */
+static unsigned join_host(struct world *w, const struct player *p, struct player *host,
+                          const char *udp)
+{
+    unsigned to_host = 0, to_p = 0;
+
+    *host = world_join(w, "10.0.0.2:5000", udp);
+    CHECK(world_relay(w, p, host, &to_host, &to_p));
+    return to_host;
+}
+
+static unsigned passes(struct world *w, const char *from, unsigned number, unsigned n)
+{
+    uint64_t before = world_verdicts(w, MR_VERDICT_UNPROVEN);
+
+    for (unsigned i = 0; i < n; i++) {
+        world_inject(w, from, number, 10);
+    }
+    return n - (unsigned)(world_verdicts(w, MR_VERDICT_UNPROVEN) - before);
+}
+
+TEST(a_player_registered_at_another_ip_than_his_connections_gets_little_until_he_speaks)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.66:4000");
+
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 40), 16);
+    CHECK_GT(world_metric(w, "moonrelay_drops_total{reason=\"unproven\"}"), 0.0);
+    /* The same IP under another port, and the address again: nothing is given anew. */
+    CHECK_STR(world_see(w, &host, "10.0.0.66:4001"), "OK");
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 5), 0);
+    CHECK_STR(world_see(w, &host, "10.0.0.67:4000"), "OK");
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 5), 0);
+    /* Where his connection comes from there is nothing to prove. */
+    CHECK_STR(world_see(w, &host, "10.0.0.2:4000"), "OK");
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 40), 40);
+    CHECK_STR(world_see(w, &host, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 40), 0);
+    world_close(w);
+}
+
+TEST(a_player_at_his_connections_ip_has_nothing_to_prove)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.2:4000");
+
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 100), 100);
+    world_close(w);
+}
+
+TEST(whoever_moves_to_another_ip_has_to_prove_it)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.2:4000");
+
+    CHECK_STR(world_see(w, &host, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 40), 16);
+    world_close(w);
+}
+
+TEST(another_player_whose_connection_comes_from_there_vouches_for_the_address)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.66:4000");
+
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 20), 16);
+    world_join(w, "10.0.0.66:5000", "10.0.0.66:4000");
+    CHECK_EQ(passes(w, "10.0.0.1:4000", to_host, 20), 20);
+    world_close(w);
+}
+
+TEST_MAIN(
+    TEST_CASE(private_and_loopback_players_are_served_where_they_can_have_come_from),
+    TEST_CASE(lists_of_networks_override_the_class_and_denial_wins),
+    TEST_CASE(nobody_is_registered_at_an_address_that_is_no_players),
+    TEST_CASE(our_ports_at_the_public_address_are_our_own),
+    TEST_CASE(a_player_registered_at_another_ip_than_his_connections_gets_little_until_he_speaks),
+    TEST_CASE(a_player_at_his_connections_ip_has_nothing_to_prove),
+    TEST_CASE(whoever_moves_to_another_ip_has_to_prove_it),
+    TEST_CASE(another_player_whose_connection_comes_from_there_vouches_for_the_address))
