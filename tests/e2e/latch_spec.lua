@@ -148,7 +148,7 @@ describe("a symmetric NAT", function()
 
   it("a_latch_ends_with_its_relays", function()
     daemon.with({ config = NO_POLICY, control_pair = false,
-      set = { udp_relay_ports = "0+1", udp_relay_timeout = "1s" } }, function(server)
+      set = { udp_relay_ports = "0+1", udp_relay_timeout = "3s" } }, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "from another port", pair.client.udp)
       server:await_metric("noray_relay_count", {}, 0)

@@ -185,9 +185,7 @@ end)
 
 describe("an endpoint of a policy", function()
   it("has the port of the generation before when it binds right after the swap", function()
-    local free = udp.open()
-    local port = free.port
-    free:close()
+    local port = udp.free_port()
     daemon.with(options([[
       local u = relay.udp()
       return {
@@ -279,7 +277,7 @@ describe("an endpoint of a policy", function()
             say(a:send("no", "127.0.0.1", 9))
             return table.concat(out, "|")
           end,
-          got = function() return table.concat(got, ",") end,
+          got = function() table.sort(got) return table.concat(got, ",") end, -- two sockets have no order
           six = function()
             local u = relay.udp { family = 6 }
             local v = relay.udp { family = 6 }
@@ -297,7 +295,7 @@ describe("an endpoint of a policy", function()
       local codes = {}
       for part in (said .. "|"):gmatch("([^|]*)|") do codes[#codes + 1] = part:match("%S+$") end
       assert.same({ "true", "true", "denied", "family", "too-large", "bound", "true", "true", "bound" }, codes)
-      loop.wait(function() return call(server, "got") == "one<a,two<b,three<a" end,
+      loop.wait(function() return call(server, "got") == "one<a,three<a,two<b" end,
         function() return "three messages: " .. call(server, "got") end, WAIT_S)
       assert.equal("hi<::1", call(server, "six"))
     end)

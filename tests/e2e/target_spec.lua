@@ -50,12 +50,13 @@ local function with_port(drop, opts, fn)
   opts.set = opts.set or {}
   opts.set.dynamic_per_address = opts.set.dynamic_per_address or "65536"
   opts.set.dynamic_share = opts.set.dynamic_share or "90"
+  opts.set.hold_time = opts.set.hold_time or "8s" -- a machine that stalls loses nothing
   opts.config, opts.files = text, files
   daemon.with(opts, function(server) fn(server, server.open_ports[1]) end)
 end
 
-local function fixed(target, more)
-  return ("return { target = %q, idle = 60%s }"):format(target, more or "")
+local function fixed(target, idle)
+  return ("return { target = %q, idle = %d }"):format(target, idle or 60)
 end
 
 describe("a flow to a target", function()
@@ -145,7 +146,7 @@ describe("a flow to a target", function()
   it("an_idle_flow_ends_and_begins_anew", function()
     local game = echo()
     loop.keep(game)
-    with_port(fixed(game.text):gsub("60", "1"), {}, function(server, port)
+    with_port(fixed(game.text, 3), {}, function(server, port)
       local client = udp.open()
       client:send("one", "127.0.0.1", port)
       client:expect("one", "127.0.0.1", port)
@@ -160,7 +161,7 @@ describe("a flow to a target", function()
 
   it("a_hostile_target_gets_nothing", function()
     local names = resolver.new { ["zero.fleet"] = "0.0.0.0", ["many.fleet"] = "224.0.0.5" }
-    with_port("return { target = ev:peek(64) }", names:options { set = { hold_time = "2s" } }, function(server, port)
+    with_port("return { target = ev:peek(64) }", names:options {}, function(server, port)
       local targets = { "0.0.0.0:7777", "224.0.0.1:7777", "255.255.255.255:7777", "127.0.0.1:22", "zero.fleet:7777",
         "many.fleet:7777", "nobody.fleet:7777", "127.0.0.1:" .. port, "127.0.0.1:" .. server.registrar.port,
         "127.0.0.1:" .. server.relay_ports[1], "[::1]:7777" }
@@ -205,7 +206,8 @@ describe("a flow to a target", function()
     local names = resolver.new { ["h.fleet"] = "hang", ["a.fleet"] = "127.0.0.1" }
     local game = echo()
     loop.keep(game)
-    with_port("return { target = ev:peek(64) }", names:options {}, function(server, port)
+    local opts = names:options { set = { hold_time = "3s" } }
+    with_port("return { target = ev:peek(64) }", opts, function(server, port)
       local lost, client = udp.open(), udp.open()
       lost:send("h.fleet:" .. game.port, "127.0.0.1", port)
       loop.wait(function() return names:calls("h.fleet") == 1 end, "the lookup that hangs")
@@ -268,9 +270,7 @@ describe("a flow to a target", function()
     local one, two = echo("127.0.0.51"), echo("127.0.0.52")
     loop.keep(one)
     loop.keep(two)
-    local free = udp.open()
-    local number = free.port
-    free:close()
+    local number = udp.free_port()
     local proxy = ([[local relay = require "relay"
 local servers
 return {
@@ -301,12 +301,10 @@ describe("open ports", function()
   it("a_reload_changes_open_ports_and_loses_no_datagram", function()
     local game = echo()
     loop.keep(game)
-    local free = udp.open()
-    local number = free.port
-    free:close()
+    local number = udp.free_port()
     local function ports(list) return ("return { policies = {}, ports = { %s } }"):format(list) end
-    local to = ("{ target = %q, idle = 1 }"):format(game.text)
-    daemon.with({ config = ports("[0] = " .. to), set = { control = false } }, function(server)
+    local to = ("{ target = %q, idle = 4 }"):format(game.text)
+    daemon.with({ config = ports("[0] = " .. to), set = { control = false, hold_time = "8s" } }, function(server)
       local first, client, late = server.open_ports[1], udp.open(), udp.open()
       local sent = 0
       local function play(port)

@@ -73,6 +73,24 @@ function udp.open(ip, port)
   return self
 end
 
+--- A port for a daemon that must know its number: free, and none that the kernel gives to anybody who asks for
+--- any, which would have it before the daemon.
+function udp.free_port()
+  local file = assert(io.open "/proc/sys/net/ipv4/ip_local_port_range")
+  local first, last = file:read("*n", "*n")
+  file:close()
+  local from, to = 10000, first - 1
+  if to - from < 1000 then from, to = last + 1, 65535 end
+  for _ = 1, 100 do
+    local port, handle = from + uv.hrtime() % (to - from + 1), uv.new_udp()
+    local is_free = handle:bind("0.0.0.0", port)
+    handle:close()
+    loop.turn()
+    if is_free then return port end
+  end
+  error("no port is free", 2)
+end
+
 function Udp:resume()
   self.handle:recv_start(function(err, data, from)
     if err then
