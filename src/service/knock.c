@@ -132,16 +132,24 @@ void mr__knock_release(struct service *s, struct knock *k, const struct seat *se
     free_knock(s, k);
 }
 
+/* The hook that one waits for may itself wait for another of them (relay.open), which then ends
+ * with it, or before it: so they are gathered, and taken from the front. */
 void mr__knock_target_ended(struct service *s, uint32_t port)
 {
-    struct list *next;
+    struct list ended, *next;
 
+    mr__list_init(&ended);
     for (struct list *l = s->knocks.next; l != &s->knocks; l = next) {
         struct knock *k = MR_CONTAINER(l, struct knock, link);
         next = l->next;
         if (k->port == port) {
-            mr__knock_drop(s, k, k->reason);
+            mr__list_remove(&k->link);
+            mr__list_push_back(&ended, &k->link);
         }
+    }
+    while (!mr__list_is_empty(&ended)) {
+        struct knock *k = MR_CONTAINER(ended.next, struct knock, link);
+        mr__knock_drop(s, k, k->reason);
     }
 }
 

@@ -343,7 +343,8 @@ static void input_one(struct machine *m, conn_id id)
 
 static void registrar_one(struct machine *m)
 {
-    struct mr_addr from = take_addr(m), local = {.ip = {10, 255, 255, 254}, .port = 8809, .family = 4};
+    struct mr_addr from = take_addr(m),
+                   local = {.ip = {10, 255, 255, 254}, .port = 8809, .family = 4};
     const char *pid = m->pids[take(m) % PIDS_MAX];
 
     mr__service_registrar(m->service, &from, &local, pid, strlen(pid), m->now_ns);

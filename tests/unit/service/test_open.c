@@ -258,6 +258,35 @@ TEST(a_port_that_goes_meanwhile_is_told)
     world_close(w);
 }
 
+static uint64_t waited_for;
+
+static void cancel_waited_for(struct world *of)
+{
+    uint64_t id = waited_for;
+
+    waited_for = 0;
+    mr__players_open_cancel(of->service, id);
+}
+
+/* A policy's `drop` waits for relay.open at the same port. */
+TEST(a_port_that_goes_ends_a_hook_and_what_the_hook_waits_for)
+{
+    open_world(NULL);
+    world_keep_waiting(w, MR_HOOK_DROP, true);
+    world_keep_waiting(w, MR_HOOK_CREATE, true);
+    world_inject(w, "203.0.113.6:4000", FRONT, 10);
+    CHECK_EQ(w->n_pending, 1);
+    waited_for = open_to(peer, "10.4.4.4:7000");
+    CHECK_EQ(w->n_pending, 2);
+    w->on_cancel = cancel_waited_for;
+    world_open_fronts(w, NULL, 0);
+    CHECK_EQ(w->n_pending, 0);
+    CHECK_EQ(w->cancelled, 2);
+    CHECK_EQ(last.told, 0);
+    CHECK_EQ(world_relays(w), 0);
+    world_close(w);
+}
+
 TEST_MAIN(TEST_CASE(a_script_makes_a_flow_before_its_first_datagram),
           TEST_CASE(what_cannot_be_had_is_told_by_a_code),
           TEST_CASE(a_relay_for_an_address_is_its_own_echo_and_a_pair_with_whom_it_shall),
@@ -265,4 +294,5 @@ TEST_MAIN(TEST_CASE(a_script_makes_a_flow_before_its_first_datagram),
           TEST_CASE(two_who_want_the_same_get_the_same),
           TEST_CASE(whoever_gives_up_is_not_told_and_nothing_is_made),
           TEST_CASE(a_block_is_stronger_than_a_script),
-          TEST_CASE(a_port_that_goes_meanwhile_is_told))
+          TEST_CASE(a_port_that_goes_meanwhile_is_told),
+          TEST_CASE(a_port_that_goes_ends_a_hook_and_what_the_hook_waits_for))

@@ -298,6 +298,9 @@ static void hooks_cancel(void *self, struct hook_request *req)
                     (w->n_pending - i - 1) * sizeof w->pending_hook[0]);
             w->n_pending--;
             w->cancelled++;
+            if (w->on_cancel) {
+                w->on_cancel(w);
+            }
             return;
         }
     }

@@ -64,6 +64,7 @@ struct world {
     unsigned cancelled;
     /* Called for each question and notice, before it is answered: what a policy does in its hook */
     void (*inside)(struct world *w, enum hook hook);
+    void (*on_cancel)(struct world *w); /* after each that is cancelled: whom it was waiting for */
     uint64_t spends_ns; /* CPU time that each question and notice takes; see world_spend() */
     uint64_t spent_ns;
     unsigned ran; /* questions, notices and ticks of the decider with something due */
