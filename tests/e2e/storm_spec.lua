@@ -414,12 +414,12 @@ describe("a storm", function()
       file:close()
       assert(os.rename(server.dir .. "/" .. name .. ".new", server.dir .. "/" .. name))
     end
-    local tables = { ("[%d] = {}"):format(first), ("[%d] = {}, [%d] = { target = 'a.fleet:%d', idle = 1 }"):format(first,
-      second, game.port), ("[%d] = {}"):format(second), "" }
+    local tables = { ("[%d] = {}"):format(first), ("[%d] = {}"):format(second), "",
+      ("[%d] = {}, [%d] = { target = 'a.fleet:%d', idle = 1 }"):format(first, second, game.port) }
     daemon.with(names:options { set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", control = "control.sock",
       hold_time = "500ms", dynamic_per_address = "16", dynamic_share = "75", workers = "2" }, control_pair = false,
-      files = { ["door.lua"] = policy(first, false) }, allow_log = { "hook failed", "timer failed", "reload: ", "failed" },
-      config = config(tables[1]) }, function(server)
+      files = { ["door.lua"] = policy(first, false) }, config = config(tables[1]),
+      allow_log = { "hook failed", "timer failed", "reload: ", "failed" } }, function(server)
       local line, drain, reloads, drains = control.connect(server), control.connect(server), 0, 0
       local sockets, keeper = {}, assert(tcp.connect(server.command.ip, server.command.port)) -- else a drain is over
       loop.keep(keeper)
