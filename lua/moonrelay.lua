@@ -17,13 +17,17 @@ local core = require "moonrelay_core"
 ---| "busy" # 256 names are waited for already, or 16,384 sends
 ---| "failed" # what a lookup raised or answered; the system
 ---| "address-in-use"
+---| "denied" # the system does not allow it
 ---| "not-available" # no address of this machine
+---| "unreachable"
+---| "refused" # nobody listens at the connected peer; a lookup's error without a word of its own
+---| "too-large"
 ---| "bound" # it is bound or connected already
 ---| "unbound"
----| "not-a-port"
----| "too-large"
+---| "no-port" # a port from 1 to 65535 is needed
 ---| "closed"
----| string
+---| "memory"
+---| string # a lookup's own word
 
 ---@alias moonrelay.Done fun(ok: true?, message: string?, code: moonrelay.Code?)
 ---@alias moonrelay.Found fun(address: string?, message: string?, code: moonrelay.Code?)

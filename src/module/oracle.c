@@ -79,9 +79,11 @@ static void read_address(lua_State *L, int index, const char *host, struct looku
     struct mr_addr addr = {.family = 0};
     const char *text = NULL;
     char why[MR_ADDR_TEXT_MAX + 64];
+    bool is_table = false;
     size_t n = 0;
 
     if (lua_istable(L, index)) {
+        is_table = true;
         lua_getfield(L, index, "ip");
         lua_replace(L, index);
     }
@@ -97,7 +99,7 @@ static void read_address(lua_State *L, int index, const char *host, struct looku
                  MR_ADDR_TEXT_MAX, text);
     } else {
         snprintf(why, sizeof why, "the lookup answered a %s, an address is expected",
-                 luaL_typename(L, index));
+                 is_table ? "table without ip" : luaL_typename(L, index));
     }
     fail(a, "failed", host, why);
 }

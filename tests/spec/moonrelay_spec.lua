@@ -274,6 +274,7 @@ describe("a lookup of an endpoint's own", function()
     { "throws a table", function() error {} end, "failed", "table" },
     { "answers nil", function(_, _, _, done) done(nil) end, "failed", "nil" },
     { "answers a number", function() return 42 end, "failed", "number" },
+    { "answers a table that has no ip", function() return {} end, "failed", "table without ip" },
     { "answers a number later", function(_, _, _, done) done(42) end, "failed", "number" },
     { "answers what is no address", function() return "127.1" end, "failed", "127.1" },
     { "answers the wrong family", function() return "::1" end, "family", "IPv6" },
@@ -849,5 +850,15 @@ describe("the module", function()
     assert.same(methods, fields)
     assert.equal(core.version, moonrelay.version)
     for key in pairs(moonrelay.counts()) do assert.matches("@field " .. key .. " integer", text, 1, true) end
+  end)
+
+  it("has the codes of endpoints and lookups in its annotations", function()
+    local root = os.getenv("MR_SOURCE_DIR") or "."
+    local function read(path) return assert(io.open(root .. "/" .. path)):read("*a") end
+    local alias = read("lua/moonrelay.lua"):match("@alias moonrelay.Code\n(.-)\n\n")
+    local codes = read("src/control/udp.c"):match("\nconst char %*mr_udp_code%b()%s(%b{})")
+    for code in (codes .. 'return "not-found"; return "timeout";'):gmatch('return "([%l-]+)";') do
+      assert.matches('| "' .. code .. '"', alias, 1, true)
+    end
   end)
 end)
