@@ -24,7 +24,7 @@ static const char function[] = "relay.open";
 /* One that is under way, for a hook that waits. */
 struct errand {
     struct wait *wait;
-    struct service *service;
+    struct service *service; /* NULL: it has ended */
     uint64_t id;
 };
 
@@ -32,7 +32,9 @@ static void forget(void *user)
 {
     struct errand *e = user;
 
-    mr__players_open_cancel(e->service, e->id);
+    if (e->service) {
+        mr__players_open_cancel(e->service, e->id);
+    }
     mr__free(e);
 }
 
@@ -157,6 +159,10 @@ static void on_answer(void *arg, const struct open_answer *a)
     struct errand *e = arg;
     struct wait *w = e->wait;
 
+    if (!a) {
+        e->service = NULL; /* who waits ends with the policies, which are next */
+        return;
+    }
     mr__free(e);
     mr__wait_end(w, push_answer, (void *)(uintptr_t)a);
 }

@@ -89,7 +89,7 @@ void mr__opening_succeed(struct service *s, struct opening *o, const struct seat
 void mr__openings_destroy(struct service *s)
 {
     while (!mr__list_is_empty(&s->openings)) {
-        free_opening(MR_CONTAINER(s->openings.next, struct opening, link));
+        answer(MR_CONTAINER(s->openings.next, struct opening, link), NULL);
     }
 }
 

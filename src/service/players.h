@@ -60,8 +60,9 @@ struct open_answer {
     const char *reason; /* behind the code, or "" */
     const struct hook_relay *relay;
 };
-/* Asks `create` (reason `script`). done is told once, later; borrowed. 0: there is no memory, or
- * too many wait, and done will not be called. */
+/* Asks `create` (reason `script`). done is told once, later; borrowed. NULL: the service ends, and
+ * may not be called any more. 0: there is no memory, or too many wait, and done will not be called.
+ */
 uint64_t mr__players_open(struct service *s, const struct open_spec *spec,
                           void (*done)(void *arg, const struct open_answer *a), void *arg);
 /* done will not be called, and nothing more be made. */

@@ -12,6 +12,7 @@
 --   a lookup fails, hangs                                 a_name_that_hangs_costs_its_flow_alone
 --   a reload adds and removes ports under traffic         a_reload_changes_open_ports_and_loses_no_datagram
 --   block and close end flows                             a_block_and_a_close_end_flows
+--   an end while policies wait                            a_daemon_ends_with_everything_under_way
 --   what cannot be had is named                           a_start_that_cannot_have_an_open_port_says_which
 --   the cookbook's balancer                               the_balancer_of_the_cookbook_runs_as_it_is
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
@@ -264,6 +265,22 @@ describe("a flow to a target", function()
       assert.equal(0, blocked:waiting())
     end)
     game:close()
+  end)
+
+  it("a_daemon_ends_with_everything_under_way", function()
+    local names = resolver.new { ["h.fleet"] = "hang" }
+    with_port([[
+      relay.after(0, function() relay.open { peer = "127.0.0.9:4000", port = ev.port, target = "h.fleet:7000" } end)
+      relay.after(0, function() relay.open { peer = "127.0.0.9:4001" } end)
+      relay.after(0, function() relay.resolve "h.fleet" end)
+      relay.after(0, function() relay.udp():send("x", "h.fleet", 7000) end)
+      relay.open { peer = "127.0.0.9:4002", port = ev.port, target = "h.fleet:7000" }
+      return { target = "h.fleet:7000" }]], names:options {}, function(server, port)
+      server.base_fds = server.base_fds + 1 -- the endpoint
+      udp.open():send("x", "127.0.0.1", port)
+      loop.wait(function() return names:calls("h.fleet") == 4 end, "four lookups that hang")
+    end)
+    names:close()
   end)
 
   it("the_balancer_of_the_cookbook_runs_as_it_is", function()

@@ -550,7 +550,7 @@ static void on_opened(void *arg, const struct open_answer *a)
 {
     uint64_t *opening = arg;
 
-    require(*opening != 0 && (a->code != NULL) == (a->relay == NULL));
+    require(*opening != 0 && (!a || (a->code != NULL) == (a->relay == NULL)));
     *opening = 0;
 }
 

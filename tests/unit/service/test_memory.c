@@ -100,7 +100,7 @@ TEST(every_failed_allocation_costs_its_request_alone)
 
 static void on_opened(void *arg, const struct open_answer *a)
 {
-    *(unsigned *)arg += a->code == NULL;
+    *(unsigned *)arg += a && a->code == NULL;
 }
 
 /* A port is opened to everybody, is knocked at, closes; a script wants a flow and a relay. */

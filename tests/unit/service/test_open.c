@@ -17,13 +17,17 @@ static struct world *w;
 static const char peer[] = "203.0.113.5:4000";
 
 static struct {
-    unsigned told;
+    unsigned told, ended;
     char code[64], reason[80], relay[32], kind[16], dest[MR_ADDR_TEXT_MAX];
 } last;
 
 static void on_done(void *arg, const struct open_answer *a)
 {
     CHECK(arg == &last);
+    if (!a) {
+        last.ended++;
+        return;
+    }
     last.told++;
     snprintf(last.code, sizeof last.code, "%s", a->code ? a->code : "");
     snprintf(last.reason, sizeof last.reason, "%s", a->reason);
@@ -43,7 +47,7 @@ static void open_world(const char *const *settings)
 
     w = world_open(settings);
     world_open_fronts(w, &port, 1);
-    last.told = 0;
+    last.told = last.ended = 0;
 }
 
 static struct str str(const char *s)
@@ -220,6 +224,7 @@ TEST(whoever_gives_up_is_not_told_and_nothing_is_made)
         CHECK_EQ(world_relays(w), 0);
         world_close(w); /* step 2: while it is under way */
         CHECK_EQ(last.told, 0);
+        CHECK_EQ(last.ended, step == 2);
     }
 }
 
