@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which addresses are served at all: asked where one enters (registrar, stranger, target), never
- * for what flows already. Control thread. A source is easily forged, so nobody is relayed to where
- * he could not have come from: loopback and private addresses are peers only where the datagram
- * itself reached such an address of ours.
+ * Which addresses are served at all: asked where one enters (registrar, stranger), never for
+ * what flows already; what a policy names as a target is judged in target.c. Control thread. A
+ * source is easily forged, so nobody is relayed to where he could not have come from: loopback and
+ * private addresses are peers only where the datagram itself reached such an address of ours.
  */
 #include "service/state.h"
 

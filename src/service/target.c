@@ -163,7 +163,7 @@ static const char *fault_of(const struct service *s, const struct mr_addr *dest)
 {
     const unsigned never = MR_ADDR_UNSPECIFIED | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST;
 
-    if (mr_addr_classify(dest) & never) {
+    if ((mr_addr_classify(dest) & never) || mr__nets_contain(&s->deny_peers, dest)) {
         return "address-class";
     }
     if (mr_is_own_address(s->mr, dest)) {

@@ -268,6 +268,19 @@ TEST(a_hostile_target_gets_nothing_and_the_log_says_why)
     let_world_close();
 }
 
+TEST(no_target_lies_in_a_denied_network)
+{
+    open_world((const char *[]){"deny_peers=10.4.4.0/24", NULL}, "");
+    admit_to("10.4.4.4:7000");
+    world_inject(w, client, FRONT, 10);
+    CHECK_EQ(world_relays(w), 0);
+    CHECK(log_has("address-class"));
+    admit_to("10.4.5.4:7000");
+    world_inject(w, "203.0.113.6:4000", FRONT, 10);
+    CHECK_EQ(world_relays(w), 1);
+    let_world_close();
+}
+
 TEST(nobody_else_reaches_the_port_of_a_flow_and_no_policy_is_asked_about_it)
 {
     unsigned egress = 0;
@@ -617,6 +630,7 @@ TEST_MAIN(TEST_CASE(a_target_is_written_as_host_and_port),
           TEST_CASE(an_open_port_without_any_target_drops_and_says_so),
           TEST_CASE(the_presets_of_an_open_port_bind_and_the_stricter_one_wins),
           TEST_CASE(a_hostile_target_gets_nothing_and_the_log_says_why),
+          TEST_CASE(no_target_lies_in_a_denied_network),
           TEST_CASE(nobody_else_reaches_the_port_of_a_flow_and_no_policy_is_asked_about_it),
           TEST_CASE(a_player_may_be_the_client_of_an_open_port_and_keeps_his_own_relay),
           TEST_CASE(a_lookup_that_comes_too_late_leaves_nothing_behind),
