@@ -241,6 +241,28 @@ TEST(more_clients_than_it_serves_are_sent_away_and_come_back)
     tear_down(&f);
 }
 
+TEST(without_a_descriptor_left_a_client_waits_and_nothing_spins)
+{
+    struct fixture f;
+    struct shortage s;
+
+    set_up(&f);
+    shortage_begin(&s);
+    REQUIRE_GE(s.n, 1);
+    close(s.fds[--s.n]); /* the client's */
+    int late = connect_to(&f);
+    say(late, "GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(loop_sleeps(&f.loop));
+    answer = (struct reply){.n = 0};
+    CHECK(!client_read(late, &answer));
+    CHECK_EQ(answer.n, 0u);
+    shortage_end(&s);
+    await(&f, late, "{\"is\":\"fine\"}");
+    close(late);
+    CHECK(loop_sleeps(&f.loop));
+    tear_down(&f);
+}
+
 TEST(out_of_memory_is_an_answer)
 {
     struct fixture f;
@@ -280,5 +302,6 @@ TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
           TEST_CASE(a_client_that_goes_away_before_its_answer_is_no_matter),
           TEST_CASE(it_ends_with_requests_in_every_state),
           TEST_CASE(more_clients_than_it_serves_are_sent_away_and_come_back),
+          TEST_CASE(without_a_descriptor_left_a_client_waits_and_nothing_spins),
           TEST_CASE(out_of_memory_is_an_answer),
           TEST_CASE(memory_that_runs_out_in_a_start_leaves_nothing))

@@ -272,7 +272,7 @@ TEST(what_it_sent_more_than_ten_seconds_ago_earns_it_nothing)
     for (int i = 0; i < 100; i++)
         CHECK_EQ(out_of(&s, B, A, 10 * KB, 0).verdict, MR_VERDICT_FORWARD);
     s.now += 10 * second;
-    while (send(&s, KB) == MR_VERDICT_FORWARD)
+    while (passed < 1000 && send(&s, KB) == MR_VERDICT_FORWARD)
         passed++;
     CHECK_LE(passed, 33u);
     close_scene(&s);

@@ -224,6 +224,29 @@ TEST(nobody_is_taken_for_a_player_who_has_a_name_of_his_own_or_is_not_let_in)
     world_close(w);
 }
 
+/* A latch is a way in as the registrar is one. */
+TEST(a_source_that_no_player_may_have_is_not_recognized)
+{
+    char kept[256];
+
+    open_pair(NULL);
+    CHECK_STR(way("10.0.0.1:1023", clients), "unknown_sender"); /* a victim's service */
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_ADDRESS_CLASS), 1);
+    /* A NAT that sends what is for one of our ports back to us: our port at the host's IP. */
+    CHECK_EQ(world_reload(w, (const char *[]){"public_address=10.0.0.1", NULL}, kept), 0);
+    char own[32];
+    snprintf(own, sizeof own, "10.0.0.1:%u", hosts);
+    CHECK_STR(way(own, clients), "own_address");
+    /* Denied since he joined: what flows goes on, nobody enters. */
+    CHECK_EQ(world_reload(w, (const char *[]){"deny_peers=10.0.0.1", NULL}, kept), 0);
+    CHECK_STR(way("10.0.0.1:7001", clients), "unknown_sender");
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_ADDRESS_CLASS), 2);
+    CHECK_EQ(latches(), 0.0);
+    CHECK_EQ(world_reload(w, (const char *[]){NULL}, kept), 0);
+    CHECK_STR(way(HOST_NAT, clients), "10.0.0.2:6000 from host's port");
+    world_close(w);
+}
+
 TEST(an_address_that_was_thrown_out_is_nobody)
 {
     struct hook_session view;
@@ -345,6 +368,7 @@ TEST_MAIN(
     TEST_CASE(a_player_who_has_moved_is_recognized_from_his_new_ip_no_more_than_from_the_old_one),
     TEST_CASE(an_address_that_another_player_registers_is_no_longer_a_latch),
     TEST_CASE(nobody_is_taken_for_a_player_who_has_a_name_of_his_own_or_is_not_let_in),
+    TEST_CASE(a_source_that_no_player_may_have_is_not_recognized),
     TEST_CASE(an_address_that_was_thrown_out_is_nobody),
     TEST_CASE(of_several_players_on_one_ip_the_one_connected_last_is_meant),
     TEST_CASE(one_of_two_on_an_ip_who_has_spoken_leaves_the_other_to_be_recognized),

@@ -1,0 +1,130 @@
+-- SPDX-License-Identifier: MIT
+-- What the open internet tries, with real sockets, where the other specs do not look at it already. The whole
+-- list is the table "Threats" in src/README.md.
+--
+-- What is held here, and by which test:
+--   a crowd of connections from one address               a_thousand_idle_connections_from_one_address_keep_nobody_out
+--   our own ports as a NAT shows them to us               our_ports_seen_from_outside_are_our_own
+--   ... as a target                                       no_flow_goes_to_our_ports_seen_from_outside
+--   a victim's address registered by somebody else        a_victim_gets_sixteen_datagrams_until_he_speaks
+--   allow_peers, deny_peers                               a_denied_network_is_not_served_until_a_reload_allows_it
+package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
+
+local daemon = require "daemon"
+local loop = require "loop"
+local player = require "player"
+local tcp = require "tcp"
+local udp = require "udp"
+
+-- The daemon on 127.0.0.1 alone; a NAT shows it as this address, which is free for the test's sockets then.
+local OUTSIDE = "127.0.0.5"
+local BEHIND_NAT = { udp_host = "127.0.0.1", public_address = OUTSIDE }
+
+local function drops(server, reason)
+  return server:metric("moonrelay_drops_total", { reason = reason })
+end
+
+describe("a threat", function()
+  after_each(loop.close_owned)
+
+  it("a_thousand_idle_connections_from_one_address_keep_nobody_out", function()
+    daemon.with({}, function(server)
+      local CROWD, CAP = 1000, 256
+      local function connect()
+        return assert(tcp.connect(server.command.ip, server.command.port, { from = "127.66.9.1" }))
+      end
+      for _ = 1, CAP do connect():send("e") end -- a line that never ends
+      for _ = CAP + 1, CROWD do
+        local client = connect()
+        client:expect("error connection:too-many")
+        client:expect_end()
+        client:close()
+      end
+      server:await_metric("noray_tcp_connections", {}, CAP + 2) -- and the control pair's
+      assert.equal(CROWD - CAP, server:metric("moonrelay_limit_hits_total", { kind = "connections" }))
+      player.exchange(player.pair(server, { tcp_ip = "127.66.9.2" }))
+    end)
+  end)
+
+  it("our_ports_seen_from_outside_are_our_own", function()
+    daemon.with({ set = BEHIND_NAT }, function(server)
+      local pair = player.pair(server)
+      player.exchange(pair)
+      -- What a NAT sends back to us comes from one of our own ports, at its outer address.
+      local hairpin = udp.open(OUTSIDE, server.relay_ports[1])
+      for _ = 1, 20 do hairpin:send("round and round", "127.0.0.1", pair.host_port) end
+      loop.wait(function() return drops(server, "own_address") == 20 end, "20 drops as own_address")
+      for _ = 1, 20 do hairpin:send(pair.host.pid, "127.0.0.1", server.registrar.port) end
+      local registrar = udp.open(OUTSIDE, server.registrar.port)
+      for _ = 1, 20 do registrar:send(pair.host.pid, "127.0.0.1", server.registrar.port) end
+      player.exchange(pair) -- the relay still points to its player
+      assert.equal(0, hairpin:waiting() + registrar:waiting())
+      assert.equal(0, pair.host.udp:waiting() + pair.client.udp:waiting())
+      -- Another port there is no port of ours.
+      pair.host:register(udp.open(OUTSIDE))
+    end)
+  end)
+
+  it("no_flow_goes_to_our_ports_seen_from_outside", function()
+    local set = { udp_host = BEHIND_NAT.udp_host, public_address = OUTSIDE, dynamic_per_address = "64" }
+    daemon.with({ set = set, config = [[return { policies = { "./p.lua" }, ports = { [0] = {} } }]],
+      files = { ["p.lua"] = "return { drop = function(ev) return { target = ev:peek(64) } end }" } }, function(server)
+        local open = server.open_ports[1]
+        local targets = { server.relay_ports[1], server.registrar.port, open }
+        local nobody = udp.open(OUTSIDE, server.relay_ports[1])
+        for _, port in ipairs(targets) do udp.open():send(OUTSIDE .. ":" .. port, "127.0.0.1", open) end
+        server:await_metric("moonrelay_drops_total", { reason = "new_flow" }, #targets)
+        server:await_log("why=own-address")
+        assert.equal(0, server:metric("moonrelay_relays", { kind = "target" }))
+        assert.equal(0, nobody:waiting())
+        local beside = udp.open(OUTSIDE)
+        udp.open():send(beside.text, "127.0.0.1", open)
+        beside:expect(beside.text)
+      end)
+  end)
+
+  it("a_victim_gets_sixteen_datagrams_until_he_speaks", function()
+    daemon.with({}, function(server)
+      -- One who can send from the victim's address once, or has a friend there who does.
+      local attacker = player.join(server, { tcp_ip = "127.66.8.1", udp_ip = "127.66.8.2" })
+      local sender = player.join(server, { tcp_ip = "127.66.8.3" })
+      local pair = player.relay(sender, attacker)
+      local victim = attacker.udp
+      for i = 1, 200 do sender.udp:send("flood " .. i, pair.ip, pair.host_port) end
+      loop.wait(function() return drops(server, "unproven") == 200 - 16 end, "184 drops as unproven")
+      for i = 1, 16 do victim:expect("flood " .. i, pair.ip, pair.client_port) end
+      -- Registering there again gives nothing anew.
+      attacker:register()
+      sender.udp:send("more", pair.ip, pair.host_port)
+      loop.wait(function() return drops(server, "unproven") == 200 - 15 end, "one more drop")
+      assert.equal(0, victim:waiting())
+      victim:send("here I am", pair.ip, pair.client_port)
+      sender.udp:expect("here I am", pair.ip, pair.host_port)
+      for i = 1, 20 do sender.udp:send("game " .. i, pair.ip, pair.host_port) end
+      for i = 1, 20 do victim:expect("game " .. i, pair.ip, pair.client_port) end
+    end)
+  end)
+
+  it("a_denied_network_is_not_served_until_a_reload_allows_it", function()
+    local function config(denied) return ("return { settings = { deny_peers = %q } }"):format(denied) end
+    daemon.with({ config = config "127.66.7.0/24" }, function(server)
+      local pair = player.pair(server)
+      player.exchange(pair)
+      local denied = player.join(server, { tcp_ip = "127.66.7.1", udp = false })
+      local socket = udp.open("127.66.7.1")
+      for _ = 1, 20 do socket:send(denied.pid, "127.0.0.1", server.registrar.port) end
+      for _ = 1, 20 do socket:send("let me in", "127.0.0.1", pair.host_port) end
+      -- Eight are held while it is looked at, and find that reason; what comes meanwhile has another.
+      loop.wait(function() return server:metrics():sum("moonrelay_drops_total") == 20 end, "20 drops")
+      assert.is_true(drops(server, "address_class") > 0)
+      player.exchange(pair)
+      assert.equal(0, socket:waiting())
+      assert.equal(0, pair.host.udp:waiting())
+      local file = assert(io.open(server.dir .. "/moonrelay.lua", "w"))
+      file:write(config "127.66.6.0/24")
+      file:close()
+      server:signal_with("sighup")
+      denied:register(socket)
+    end)
+  end)
+end)
