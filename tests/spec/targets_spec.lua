@@ -295,4 +295,20 @@ describe("relay.open", function()
     assert.truthy(text:find("relay.open: not in create, which what it makes would wait for", 1, true), text)
     assert.truthy(text:find("relay.open: not in lookup, which what it makes would wait for", 1, true), text)
   end)
+
+  it("ends with the bench while it is waited for", function()
+    do
+      local t = bench([[
+        local relay = require "relay"
+        local function open() relay.open { peer = "203.0.113.9:4000", port = 7777, target = "late.fleet:7000" } end
+        return { load = function() relay.every(1, open) end, drop = function() open() end,
+          commands = { open = open } }]], { [7777] = {} })
+      t.hosts["late.fleet"] = { "10.4.4.4", delay = 4 }
+      t:drop { sender = CLIENT, port = 7777 }
+      t:call("p", "open")
+      t:advance(1.5)
+    end
+    collectgarbage()
+    collectgarbage() -- under the sanitizer: what is freed is not touched
+  end)
 end)
