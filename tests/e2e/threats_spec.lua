@@ -4,6 +4,8 @@
 --
 -- What is held here, and by which test:
 --   a crowd of connections from one address               a_thousand_idle_connections_from_one_address_keep_nobody_out
+--   a client that never reads                             who_never_reads_is_closed_and_nobody_else
+--   forged sources                                        forged_sources_by_the_thousand_take_nothing_from_a_game
 --   our own ports as a NAT shows them to us               our_ports_seen_from_outside_are_our_own
 --   ... as a target                                       no_flow_goes_to_our_ports_seen_from_outside
 --   a victim's address registered by somebody else        a_victim_gets_sixteen_datagrams_until_he_speaks
@@ -11,6 +13,7 @@
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
 local daemon = require "daemon"
+local forge = require "forge"
 local loop = require "loop"
 local player = require "player"
 local tcp = require "tcp"
@@ -43,6 +46,37 @@ describe("a threat", function()
       server:await_metric("noray_tcp_connections", {}, CAP + 2) -- and the control pair's
       assert.equal(CROWD - CAP, server:metric("moonrelay_limit_hits_total", { kind = "connections" }))
       player.exchange(player.pair(server, { tcp_ip = "127.66.9.2" }))
+    end)
+  end)
+
+  it("who_never_reads_is_closed_and_nobody_else", function()
+    -- More than what the kernel takes for him: his own buffer and the daemon's.
+    local ASKED, KIB = 2500, 1024
+    daemon.with({}, function(server)
+      local deaf = assert(tcp.connect(server.command.ip, server.command.port, { paused = true }))
+      local host = player.join(server)
+      server:await_metric("noray_tcp_connections", {}, 2 + 2)
+      local before = server:memory()
+      deaf:send(("echo " .. ("x"):rep(8 * KIB) .. "\n"):rep(ASKED))
+      server:await_metric("noray_tcp_connections", {}, 2 + 1)
+      assert.is_true(server:memory() < before + ASKED * 8 * KIB / 2)
+      player.exchange(player.relay(player.join(server), host))
+    end)
+  end)
+
+  it("forged_sources_by_the_thousand_take_nothing_from_a_game", function()
+    if not forge.is_allowed() then return pending("forging a source needs root") end
+    daemon.with({}, function(server)
+      local pair = player.pair(server)
+      player.exchange(pair)
+      local FORGED, BATCH = 5000, 100
+      for i = 1, FORGED do
+        local from = ("127.77.%d.%d"):format(i % 250 + 1, i / 250 + 1)
+        forge.send(from, 1024 + i, "127.0.0.1", pair.host_port, "junk " .. i)
+        if i % BATCH == 0 then player.exchange(pair) end -- every datagram of the game comes, in time
+      end
+      loop.wait(function() return server:metrics():sum("moonrelay_drops_total") == FORGED end, "every one is counted")
+      assert.equal(2 + 2, server:metric("noray_relay_count"))
     end)
   end)
 

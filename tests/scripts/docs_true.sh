@@ -104,4 +104,30 @@ for command in scripts/run scripts/test; do
 done
 echo "ok every_link_leads_somewhere"
 
+# The table of threats: every test that it names is there, every setting has the default that it says.
+threats=$(sed -n '/^## Threats/,/^## Building/p' src/README.md | grep '^|')
+named=$(grep -oE '`[a-z0-9]+/[a-z0-9_]+:[^`]+`' <<<"$threats" | tr -d '`' | sort -u)
+[ "$(wc -l <<<"$named")" -ge 100 ] || missing "src/README.md: the threats name hardly any test"
+while IFS=: read -r place name; do
+  case "$place" in
+    e2e/* | spec/*) file=tests/${place}_spec.lua line="it(\"$name\"" ;;
+    *) file=tests/unit/${place%%/*}/test_${place##*/}.c line="TEST($name)" ;;
+  esac
+  grep -qF "$line" "$file" 2>/dev/null || missing "src/README.md: no test $name in $file"
+done <<<"$named"
+defaults=$(env -i "$daemon" settings)
+while IFS='|' read -r _ threat value settings _; do
+  keys=$(grep -oE '`[a-z_]+`' <<<"$settings" | tr -d '`') || continue
+  have=
+  for key in $keys; do
+    is=$(awk -v key="$key" '$1 == key { print $2 }' <<<"$defaults")
+    [ -n "$is" ] || missing "src/README.md: no setting $key against$threat"
+    have+=" $is "
+  done
+  for word in $(grep -oE '`([0-9][0-9a-z]*|off|paired)`' <<<"$value" | tr -d '`'); do
+    [[ $have == *" $word "* ]] || missing "src/README.md: $word is no default of $keys, against$threat"
+  done
+done <<<"$threats"
+echo "ok every_threat_has_its_test_and_its_setting"
+
 exit "$failed"
