@@ -11,6 +11,7 @@
 #include "control/chain_lookup.h"
 #include "control/host.h"
 #include "control/http.h"
+#include "control/lookup_metrics.h"
 #include "control/registrar.h"
 #include "control/supervisor.h"
 #include "control/tcp.h"

@@ -9,6 +9,8 @@
 #include "control/lookup.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
+#include "control/lookup_metrics.h"
 #include "control/resolver.h"
 #include "service/list.h"
 #include "service/lookup_answer.h"

@@ -2,7 +2,7 @@
 /*
  * Names and literals become socket addresses here and nowhere else: bind, connect and
  * send of UDP endpoints, targets, listeners, HTTP, relay.resolve. Control thread, except
- * for the resolver's own.
+ * for the resolver's own. Public: installed with moonrelay_uv.h.
  *
  *     mr_lookup_start ── custom lookup? ─ no ──> mr_lookup_default ── literal of the family ──>
  * itself │ yes                   ^    │ anything else v                       │    v answer, error,
@@ -15,14 +15,20 @@
 #ifndef MR_CONTROL_LOOKUP_H
 #define MR_CONTROL_LOOKUP_H
 
-#include "base/log.h"
 #include "service/lookup.h"
 
 #include <stdint.h>
 #include <uv.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* part of the shared library's interface */
+#endif
+
 struct mr_lookup;
-struct metrics;
+struct log;
 
 /* A question. The caller's memory from the start until done was called or mr_lookup_cancel()
  * returned; so a question about a literal allocates nothing. */
@@ -68,7 +74,7 @@ struct mr_resolver {
 
 struct mr_lookup_options {
     uv_loop_t *loop;
-    struct log *log;     /* debug: each resolver call; NULL: nothing */
+    struct log *log;     /* debug: each resolver call; NULL: nothing (outside of the daemon) */
     uint32_t threads;    /* of the resolver, started when needed; 0: 4 */
     uint32_t queue;      /* names that wait for one; 0: 256 */
     uint32_t timeout_ms; /* of a question to the resolver or a custom lookup; 0: 5000 */
@@ -117,8 +123,10 @@ struct mr_lookup_counts {
 };
 void mr_lookup_count(const struct mr_lookup *l, struct mr_lookup_counts *out);
 
-/* moonrelay_lookup_total{kind,result}, moonrelay_lookup_duration_seconds (resolver only). For
- * mr__service_add_metrics(). */
-void mr__lookup_metrics(void *user, struct metrics *m);
-
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -2,6 +2,7 @@
 /*
  * A UDP endpoint on a libuv loop: bind, connect and send take names or literals, which
  * go through the lookup (lookup.h). Control thread. Start reading at mr_udp_send().
+ * Public: installed with moonrelay_uv.h.
  *
  * Not uv_udp_t: that keeps what it sends in one queue, where a refused destination fails
  * everything behind it. Here each datagram has its own end.
@@ -16,6 +17,13 @@
 #define MR_CONTROL_UDP_H
 
 #include "control/lookup.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* part of the shared library's interface */
+#endif
 
 struct mr_udp;
 
@@ -105,4 +113,10 @@ void mr_udp_close(struct mr_udp *u, void (*done)(void *arg), void *arg);
 const char *mr_udp_code(int rc);
 const char *mr_udp_reason(int rc);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
 #endif

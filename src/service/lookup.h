@@ -4,6 +4,7 @@
  * asks (UDP endpoints, targets, listeners, HTTP, policies), whoever answers (the hooks
  * `lookup`, a program's own function) and whoever carries it (control/lookup.h; in
  * relay.testing src/module) have in common. Types only. Control thread.
+ * Public: installed with moonrelay_uv.h.
  */
 #ifndef MR_SERVICE_LOOKUP_H
 #define MR_SERVICE_LOOKUP_H

@@ -118,6 +118,26 @@ printf '__attribute__((visibility("hidden"))) int mr_planted = 1;\n' >"$work/pla
 "${CC:-gcc}" -shared "$objects/planted.c.o" -o "$work/build/libmoonrelay.so"
 caught a_public_name_that_is_hidden_is_caught 'mr_planted looks public' "$symbols" "$work/build"
 
+uv_objects=$work/build/CMakeFiles/mr_control.dir
+mkdir -p "$uv_objects"
+rm -f "$objects"/*.o "$work/build/libmoonrelay.so"
+printf 'int mr_addr_equal(void);\nint mr_addr_equal(void)\n{\n    return 0;\n}\n' >"$work/planted.c"
+"${CC:-gcc}" -shared -fPIC "$work/planted.c" -o "$work/build/libmoonrelay_uv.so"
+"${CC:-gcc}" -c "$work/planted.c" -fPIC -o "$objects/planted.c.o"
+caught a_uv_library_that_shows_a_name_of_the_engines_is_caught 'libmoonrelay_uv.so shows mr_addr_equal' \
+  "$symbols" "$work/build"
+
+printf '__attribute__((visibility("hidden"))) int mr_udp_planted = 1;\n' >"$work/planted.c"
+"${CC:-gcc}" -c "$work/planted.c" -fPIC -o "$uv_objects/planted.c.o"
+"${CC:-gcc}" -shared "$uv_objects/planted.c.o" -o "$work/build/libmoonrelay_uv.so"
+caught a_public_name_that_the_uv_library_hides_is_caught 'mr_udp_planted looks public' \
+  "$symbols" "$work/build"
+
+rm "$uv_objects/planted.c.o"
+"${CC:-gcc}" -shared "$objects/planted.c.o" -Wl,--no-as-needed -ljansson -o "$work/build/libmoonrelay_uv.so"
+caught a_uv_library_that_needs_json_is_caught 'libmoonrelay_uv.so needs libjansson' \
+  "$symbols" "$work/build"
+
 caught an_empty_build_is_no_pass 'no objects' "$symbols" "$work/nothing"
 
 fresh

@@ -6,6 +6,8 @@
 #include "control/lookup.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
+#include "control/lookup_metrics.h"
 #include "loop.h"
 #include "names.h"
 #include "service/metrics.h"
