@@ -14,6 +14,10 @@ Daemon.__index = Daemon
 
 local daemon = {}
 
+--- For udp_host: an address of loopback that is this process's own. On another one a port of the daemon's may have
+--- been somebody's before, and what is still sent there would be counted.
+daemon.HOST = ("127.70.%d.%d"):format(128 + uv.os_getpid() % 64, 1 + uv.os_getpid() % 250)
+
 -- Ends of a process that is asked to end; a sanitizer's exit takes its time.
 local STOP_S = 20
 -- A start binds every port of its range.
@@ -399,8 +403,8 @@ function Daemon:open_control_pair()
   for _, object in ipairs { host.tcp, host.udp, client.tcp, client.udp } do loop.keep(object) end
   self.pair, self.keeper = pair, uv.new_timer()
   self.keeper:start(500, 500, function()
-    pair.host.udp:send("keep", self.command.ip, pair.client_port)
-    pair.client.udp:send("keep", self.command.ip, pair.host_port)
+    pair.host.udp:send("keep", self.registrar.ip, pair.client_port)
+    pair.client.udp:send("keep", self.registrar.ip, pair.host_port)
   end)
   self.keeper:unref()
 end
@@ -440,8 +444,8 @@ function Daemon:check_control_pair()
   for i = 1, 100 do
     local data = string.format("control %d", i)
     up[data], down[data] = true, true
-    pair.host.udp:send(data, self.command.ip, pair.client_port)
-    pair.client.udp:send(data, self.command.ip, pair.host_port)
+    pair.host.udp:send(data, self.registrar.ip, pair.client_port)
+    pair.client.udp:send(data, self.registrar.ip, pair.host_port)
   end
   receive_all(pair.client.udp, pair.host_port, up)
   receive_all(pair.host.udp, pair.client_port, down)

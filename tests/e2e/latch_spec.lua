@@ -24,6 +24,13 @@ local HOST_IP, CLIENT_IP = "127.0.0.71", "127.0.0.72"
 local NO_POLICY = "return { policies = {} }"
 
 describe("a symmetric NAT", function()
+  -- The daemon on an address where nobody else sends: datagrams are counted.
+  local function with(opts, fn)
+    opts.set = opts.set or {}
+    opts.set.udp_host = daemon.HOST
+    return daemon.with(opts, fn)
+  end
+
   -- A pair whose players have not spoken, and a socket beside each one's: another mapping of his NAT.
   local function behind_nats(server)
     local pair = player.pair(server, { host = { tcp_ip = HOST_IP }, client = { tcp_ip = CLIENT_IP } })
@@ -42,7 +49,7 @@ describe("a symmetric NAT", function()
   end
 
   it("a_host_who_speaks_from_another_port_is_the_host", function()
-    daemon.with({}, function(server)
+    with({}, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "from the host", pair.client.udp)
       to_host(pair, pair.client.udp, "to the host", pair.host_nat)
@@ -53,7 +60,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("a_client_who_speaks_from_another_port_is_the_client", function()
-    daemon.with({ config = NO_POLICY }, function(server)
+    with({ config = NO_POLICY }, function(server)
       local pair = behind_nats(server)
       to_host(pair, pair.client_nat, "from the client", pair.host.udp)
       to_client(pair, pair.host.udp, "to the client", pair.client_nat)
@@ -61,7 +68,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("two_who_speak_from_other_ports_reach_each_other", function()
-    daemon.with({ set = { workers = "2" } }, function(server)
+    with({ set = { workers = "2" } }, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "am I heard?", pair.client.udp) -- where he has registered
       to_host(pair, pair.client_nat, "yes", pair.host_nat)
@@ -73,7 +80,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("what_was_sent_at_once_arrives_in_order", function()
-    daemon.with({}, function(server)
+    with({}, function(server)
       local pair = behind_nats(server)
       for i = 1, 8 do pair.host_nat:send("held " .. i, pair.ip, pair.client_port) end
       for i = 1, 8 do pair.client.udp:expect("held " .. i, pair.ip, pair.host_port) end
@@ -81,7 +88,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("only_the_first_source_is_taken_for_a_player", function()
-    daemon.with({ config = NO_POLICY }, function(server)
+    with({ config = NO_POLICY }, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "I am the host", pair.client.udp)
       local before = server:metric("moonrelay_drops_total", { reason = "unknown_sender" })
@@ -93,7 +100,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("a_stranger_who_sprays_a_live_pair_is_nobody", function()
-    daemon.with({ config = NO_POLICY }, function(server)
+    with({ config = NO_POLICY }, function(server)
       local pair = behind_nats(server)
       player.exchange(pair)
       local function dropped() return server:metrics():sum("moonrelay_drops_total") end
@@ -112,7 +119,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("without_a_window_nobody_is_taken_for_a_player", function()
-    daemon.with({ config = NO_POLICY, set = { latch_window = "0" } }, function(server)
+    with({ config = NO_POLICY, set = { latch_window = "0" } }, function(server)
       local pair = behind_nats(server)
       local before = server:metric("moonrelay_drops_total", { reason = "unknown_sender" })
       pair.host_nat:send("I am the host", pair.ip, pair.client_port)
@@ -122,7 +129,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("a_player_who_speaks_himself_is_where_he_registered", function()
-    daemon.with({ config = NO_POLICY }, function(server)
+    with({ config = NO_POLICY }, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "from another port", pair.client.udp)
       to_client(pair, pair.host.udp, "from my own", pair.client.udp)
@@ -135,7 +142,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("a_player_who_registers_anew_is_where_he_registered", function()
-    daemon.with({ config = NO_POLICY }, function(server)
+    with({ config = NO_POLICY }, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "from another port", pair.client.udp)
       local third = udp.open(HOST_IP)
@@ -147,7 +154,7 @@ describe("a symmetric NAT", function()
   end)
 
   it("a_latch_ends_with_its_relays", function()
-    daemon.with({ config = NO_POLICY, control_pair = false,
+    with({ config = NO_POLICY, control_pair = false,
       set = { udp_relay_ports = "0+1", udp_relay_timeout = "3s" } }, function(server)
       local pair = behind_nats(server)
       to_client(pair, pair.host_nat, "from another port", pair.client.udp)

@@ -71,7 +71,7 @@ function player.relay(client, host)
   local host_port = tonumber((client.tcp:expect_match("^connect%-relay (%d+)$")))
   local client_port = tonumber((host.tcp:expect_match("^connect%-relay (%d+)$")))
   return { client = client, host = host, client_port = client_port, host_port = host_port,
-    ip = client.server.command.ip }
+    ip = client.server.registrar.ip }
 end
 
 --- Two new players and their relays.

@@ -23,6 +23,11 @@ local PLAYERS = 24
 local STEPS = 4000
 
 describe("a storm", function()
+  local function settings(more)
+    more.udp_host, more.udp_relay_ports, more.udp_relay_timeout = daemon.HOST, "0+23", "1s"
+    return more
+  end
+
   local function pick(list) return list[math.random(#list)] end
 
   local Actor = {}
@@ -180,17 +185,17 @@ describe("a storm", function()
   end
 
   it("a_storm_of_players_leaves_nothing_behind", function()
-    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", max_sessions_per_connection = "4" },
+    daemon.with({ set = settings { max_sessions_per_connection = "4" },
       config = [[return { policies = { { "dynamic", from = "anyone" } } }]], control_pair = false }, run)
   end)
 
   it("a_storm_with_open_pairing_leaves_nothing_behind", function()
-    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", pairing = "open", connect = "relay",
+    daemon.with({ set = settings { pairing = "open", connect = "relay",
       workers = "3", hold_datagrams = "2" }, control_pair = false }, run)
   end)
 
   it("a_storm_against_policies_gives_every_slot_back", function()
-    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s" }, control_pair = false, files = {
+    daemon.with({ set = settings {}, control_pair = false, files = {
       ["door.lua"] = [[
         local n = 0
         return {
@@ -268,7 +273,7 @@ describe("a storm", function()
     }]]
 
   it("a_storm_of_reloads_and_waits_gives_every_slot_back", function()
-    daemon.with({ set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", control = "control.sock" },
+    daemon.with({ set = settings { control = "control.sock" },
       control_pair = false, files = { ["door.lua"] = MISCHIEF:format("false") }, allow_log = { "hook failed" },
       config = [[return { policies = { "./door.lua", "dynamic" } }]] }, function(server)
       local line, reloads = control.connect(server), 0
@@ -416,7 +421,7 @@ describe("a storm", function()
     end
     local tables = { ("[%d] = {}"):format(first), ("[%d] = {}"):format(second), "",
       ("[%d] = {}, [%d] = { target = 'a.fleet:%d', idle = 1 }"):format(first, second, game.port) }
-    daemon.with(names:options { set = { udp_relay_ports = "0+23", udp_relay_timeout = "1s", control = "control.sock",
+    daemon.with(names:options { set = settings { control = "control.sock",
       hold_time = "500ms", dynamic_per_address = "16", dynamic_share = "75", workers = "2" }, control_pair = false,
       files = { ["door.lua"] = policy(first, false) }, config = config(tables[1]),
       allow_log = { "hook failed", "timer failed", "reload: ", "failed" } }, function(server)

@@ -22,6 +22,8 @@ local loop = require "loop"
 local resolver = require "resolver"
 local udp = require "udp"
 
+local HOST = daemon.HOST
+
 -- A server that sends back what it gets, and knows from where it came.
 local function echo(ip)
   local self = udp.open(ip or "127.0.0.1")
@@ -51,6 +53,7 @@ local function with_port(drop, opts, fn)
   opts.set = opts.set or {}
   opts.set.dynamic_per_address = opts.set.dynamic_per_address or "65536"
   opts.set.dynamic_share = opts.set.dynamic_share or "90"
+  opts.set.udp_host = HOST
   opts.set.hold_time = opts.set.hold_time or "8s" -- a machine that stalls loses nothing
   opts.config, opts.files = text, files
   daemon.with(opts, function(server) fn(server, server.open_ports[1]) end)
@@ -71,8 +74,8 @@ describe("a flow to a target", function()
       for round, size in ipairs(sizes) do
         for i, client in ipairs(clients) do
           local data = string.rep(string.char(64 + i), size)
-          client:send(data, "127.0.0.1", port)
-          client:expect(data, "127.0.0.1", port)
+          client:send(data, HOST, port)
+          client:expect(data, HOST, port)
         end
         assert.equal(8, game.ports, "round " .. round)
       end
@@ -98,15 +101,15 @@ describe("a flow to a target", function()
         local clients = {}
         for i = 1, 50 do
           clients[i] = udp.open()
-          clients[i]:send("first", "127.0.0.1", port)
+          clients[i]:send("first", HOST, port)
         end
         for _, client in ipairs(clients) do
-          client:expect("first", "127.0.0.1", port)
+          client:expect("first", HOST, port)
           flows = flows + 1
-          for k = 1, 5 do client:send("more " .. k, "127.0.0.1", port) end
+          for k = 1, 5 do client:send("more " .. k, HOST, port) end
         end
         for _, client in ipairs(clients) do
-          for k = 1, 5 do client:expect("more " .. k, "127.0.0.1", port) end
+          for k = 1, 5 do client:expect("more " .. k, HOST, port) end
           client:close()
         end
       end
@@ -128,16 +131,16 @@ describe("a flow to a target", function()
     loop.keep(new)
     with_port(fixed("a.fleet:" .. old.port), names:options {}, function(_, port)
       local first, second = udp.open(), udp.open()
-      first:send("one", "127.0.0.1", port)
-      first:expect("one", "127.0.0.1", port)
+      first:send("one", HOST, port)
+      first:expect("one", HOST, port)
       names:set("a.fleet", "127.0.0.32")
-      second:send("two", "127.0.0.1", port)
+      second:send("two", HOST, port)
       local got = new:recv()
       assert.equal("two", got.data)
       new:send("answer", got.ip, got.port)
-      second:expect("answer", "127.0.0.1", port)
-      first:send("still", "127.0.0.1", port)
-      first:expect("still", "127.0.0.1", port)
+      second:expect("answer", HOST, port)
+      first:send("still", HOST, port)
+      first:expect("still", HOST, port)
     end)
     old:close()
     new:close()
@@ -149,12 +152,12 @@ describe("a flow to a target", function()
     loop.keep(game)
     with_port(fixed(game.text, 3), {}, function(server, port)
       local client = udp.open()
-      client:send("one", "127.0.0.1", port)
-      client:expect("one", "127.0.0.1", port)
+      client:send("one", HOST, port)
+      client:expect("one", HOST, port)
       local before = game.last.port
       server:await_metric("moonrelay_relays", { kind = "target" }, 0)
-      client:send("two", "127.0.0.1", port)
-      client:expect("two", "127.0.0.1", port)
+      client:send("two", HOST, port)
+      client:expect("two", HOST, port)
       assert.not_equal(before, game.last.port) -- the old port rests
     end)
     game:close()
@@ -164,12 +167,12 @@ describe("a flow to a target", function()
     local names = resolver.new { ["zero.fleet"] = "0.0.0.0", ["many.fleet"] = "224.0.0.5" }
     with_port("return { target = ev:peek(64) }", names:options {}, function(server, port)
       local targets = { "0.0.0.0:7777", "224.0.0.1:7777", "255.255.255.255:7777", "127.0.0.1:22", "zero.fleet:7777",
-        "many.fleet:7777", "nobody.fleet:7777", "127.0.0.1:" .. port, "127.0.0.1:" .. server.registrar.port,
-        "127.0.0.1:" .. server.relay_ports[1], "[::1]:7777" }
+        "many.fleet:7777", "nobody.fleet:7777", HOST .. ":" .. port, HOST .. ":" .. server.registrar.port,
+        HOST .. ":" .. server.relay_ports[1], "[::1]:7777" }
       server:allow("hook failed")
-      for _, target in ipairs(targets) do udp.open():send(target, "127.0.0.1", port) end
+      for _, target in ipairs(targets) do udp.open():send(target, HOST, port) end
       server:await_metric("moonrelay_drops_total", { reason = "new_flow" }, #targets)
-      udp.open():send("127.0.0.1:0", "127.0.0.1", port) -- none at all: the policy's error
+      udp.open():send("127.0.0.1:0", HOST, port) -- none at all: the policy's error
       server:await_log("host:port or [IPv6]:port is expected")
       server:await_metric("moonrelay_drops_total", { reason = "new_flow" }, #targets + 1)
       assert.equal(0, server:metric("moonrelay_relays", { kind = "target" }))
@@ -185,17 +188,17 @@ describe("a flow to a target", function()
     loop.keep(game)
     with_port(fixed(game.text), {}, function(server, port)
       local client, stranger, neighbour = udp.open(), udp.open("127.0.0.77"), udp.open(game.ip)
-      client:send("one", "127.0.0.1", port)
-      client:expect("one", "127.0.0.1", port)
+      client:send("one", HOST, port)
+      client:expect("one", HOST, port)
       local egress = game.last.port
       for _ = 1, 100 do
-        stranger:send("I am the server", "127.0.0.1", egress)
-        neighbour:send("so am I", "127.0.0.1", egress)
+        stranger:send("I am the server", HOST, egress)
+        neighbour:send("so am I", HOST, egress)
       end
       loop.wait(function() return server:metrics():sum("moonrelay_drops_total") >= 200 end, "200 drops")
       assert.is_true(server:metric("moonrelay_drops_total", { reason = "unknown_sender" }) > 0)
-      client:send("two", "127.0.0.1", port)
-      client:expect("two", "127.0.0.1", port)
+      client:send("two", HOST, port)
+      client:expect("two", HOST, port)
       assert.equal(0, client:waiting())
       assert.equal(0, stranger:waiting() + neighbour:waiting())
       assert.equal(1, server:metric("moonrelay_relays", { kind = "target" }))
@@ -210,10 +213,10 @@ describe("a flow to a target", function()
     local opts = names:options { set = { hold_time = "3s" } }
     with_port("return { target = ev:peek(64) }", opts, function(server, port)
       local lost, client = udp.open(), udp.open()
-      lost:send("h.fleet:" .. game.port, "127.0.0.1", port)
+      lost:send("h.fleet:" .. game.port, HOST, port)
       loop.wait(function() return names:calls("h.fleet") == 1 end, "the lookup that hangs")
-      client:send("a.fleet:" .. game.port, "127.0.0.1", port)
-      client:expect("a.fleet:" .. game.port, "127.0.0.1", port)
+      client:send("a.fleet:" .. game.port, HOST, port)
+      client:expect("a.fleet:" .. game.port, HOST, port)
       server:await_metric("moonrelay_drops_total", { reason = "hold_expired" }, 1)
       names:set("h.fleet", "127.0.0.1")
       server:await_metric("moonrelay_held", {}, 0)
@@ -227,7 +230,7 @@ describe("a flow to a target", function()
   it("a_block_and_a_close_end_flows", function()
     local game = echo()
     loop.keep(game)
-    local opts = { set = {} }
+    local opts = { set = { udp_host = HOST } }
     local text, files = config("")
     files["p.lua"] = ([[local relay = require "relay"
       return { drop = function() return { target = %q, idle = 60 } end,
@@ -249,19 +252,19 @@ describe("a flow to a target", function()
         return (r.stdout:gsub("%s+$", ""))
       end
       for _, client in ipairs { blocked, closed } do
-        client:send("one", "127.0.0.1", port)
-        client:expect("one", "127.0.0.1", port)
+        client:send("one", HOST, port)
+        client:expect("one", HOST, port)
       end
       local r = daemon.run({ "relays", "--control", server.dir .. "/control.sock" })
       assert.truthy(r.stdout:find("target +127%.0%.0%.4%d:%d+ +" .. game.text:gsub("%.", "%%.")), r.stdout)
       assert.equal("1", call("block", "127.0.0.41"))
       server:await_metric("moonrelay_relays", { kind = "target" }, 1)
-      blocked:send("two", "127.0.0.1", port)
+      blocked:send("two", HOST, port)
       server:await_metric("moonrelay_drops_total", { reason = "blocked" }, 1)
       assert.equal("1", call("close"))
       server:await_metric("moonrelay_relays", { kind = "target" }, 0)
-      closed:send("three", "127.0.0.1", port)
-      closed:expect("three", "127.0.0.1", port)
+      closed:send("three", HOST, port)
+      closed:expect("three", HOST, port)
       assert.equal(0, blocked:waiting())
     end)
     game:close()
@@ -277,7 +280,7 @@ describe("a flow to a target", function()
       relay.open { peer = "127.0.0.9:4002", port = ev.port, target = "h.fleet:7000" }
       return { target = "h.fleet:7000" }]], names:options {}, function(server, port)
       server.base_fds = server.base_fds + 1 -- the endpoint
-      udp.open():send("x", "127.0.0.1", port)
+      udp.open():send("x", HOST, port)
       loop.wait(function() return names:calls("h.fleet") == 4 end, "four lookups that hang")
     end)
     names:close()
@@ -300,11 +303,12 @@ return {
 }]]):gsub("7777", number)
     local text = ("return { policies = { { './proxy.lua', servers = { %q, %q } } }, ports = { [%d] = {} } }")
       :format(one.text, two.text, number)
-    daemon.with({ config = text, files = { ["proxy.lua"] = proxy:gsub("%%%%", "%%") } }, function()
+    daemon.with({ config = text, files = { ["proxy.lua"] = proxy:gsub("%%%%", "%%") },
+      set = { udp_host = HOST } }, function()
       for i = 1, 24 do
         local client = udp.open("127.0.1." .. i)
-        client:send("hello " .. i, "127.0.0.1", number)
-        client:expect("hello " .. i, "127.0.0.1", number)
+        client:send("hello " .. i, HOST, number)
+        client:expect("hello " .. i, HOST, number)
       end
       assert.equal(24, one.ports + two.ports)
       assert.is_true(one.ports > 0 and two.ports > 0)
@@ -321,13 +325,14 @@ describe("open ports", function()
     local number = udp.free_port()
     local function ports(list) return ("return { policies = {}, ports = { %s } }"):format(list) end
     local to = ("{ target = %q, idle = 4 }"):format(game.text)
-    daemon.with({ config = ports("[0] = " .. to), set = { control = false, hold_time = "8s" } }, function(server)
+    local set = { control = false, hold_time = "8s", udp_host = HOST }
+    daemon.with({ config = ports("[0] = " .. to), set = set }, function(server)
       local first, client, late = server.open_ports[1], udp.open(), udp.open()
       local sent = 0
       local function play(port)
         sent = sent + 1
-        client:send("ping " .. sent, "127.0.0.1", port)
-        client:expect("ping " .. sent, "127.0.0.1", port)
+        client:send("ping " .. sent, HOST, port)
+        client:expect("ping " .. sent, HOST, port)
       end
       play(first)
       local file = assert(io.open(server.dir .. "/moonrelay.lua", "w"))
@@ -338,11 +343,11 @@ describe("open ports", function()
         play(first) -- all the while
         return server:stdout():find("reload: open ports[^\n]*opened=1 closed=0 draining=1")
       end, "the end of the reload")
-      late:send("nobody takes this", "127.0.0.1", first)
+      late:send("nobody takes this", HOST, first)
       server:await_metric("moonrelay_drops_total", { reason = "new_flow" }, 1)
       for _ = 1, 20 do play(first) end
-      late:send("new", "127.0.0.1", number)
-      late:expect("new", "127.0.0.1", number)
+      late:send("new", HOST, number)
+      late:expect("new", HOST, number)
       assert.equal(2, server:metric("moonrelay_ports", { state = "open" }))
       server:await_metric("moonrelay_ports", { state = "open" }, 1) -- with its last flow
       server:await_metric("moonrelay_relays", { kind = "target" }, 0)
