@@ -88,14 +88,17 @@ describe("a threat", function()
       local hairpin = udp.open(OUTSIDE, server.relay_ports[1])
       for _ = 1, 20 do hairpin:send("round and round", "127.0.0.1", pair.host_port) end
       loop.wait(function() return drops(server, "own_address") == 20 end, "20 drops as own_address")
-      for _ = 1, 20 do hairpin:send(pair.host.pid, "127.0.0.1", server.registrar.port) end
-      local registrar = udp.open(OUTSIDE, server.registrar.port)
-      for _ = 1, 20 do registrar:send(pair.host.pid, "127.0.0.1", server.registrar.port) end
-      player.exchange(pair) -- the relay still points to its player
+      local lone, registrar = player.join(server, { udp = false }), udp.open(OUTSIDE, server.registrar.port)
+      for _, p in ipairs { pair.host, lone } do
+        for _ = 1, 20 do hairpin:send(p.pid, "127.0.0.1", server.registrar.port) end
+        for _ = 1, 20 do registrar:send(p.pid, "127.0.0.1", server.registrar.port) end
+      end
+      pair.host:register() -- answered after all of those
+      player.exchange(pair)
       assert.equal(0, hairpin:waiting() + registrar:waiting())
       assert.equal(0, pair.host.udp:waiting() + pair.client.udp:waiting())
       -- Another port there is no port of ours.
-      pair.host:register(udp.open(OUTSIDE))
+      lone:register(udp.open(OUTSIDE))
     end)
   end)
 
