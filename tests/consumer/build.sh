@@ -53,9 +53,12 @@ case "$way" in
     awk '/^```c$/ {text = ""; inside = 1; next}
       /^```$/ {if (inside && text ~ /moonrelay_uv\.h/) printf "%s", text; inside = 0}
       inside {text = text $0 "\n"}' "$MR_SOURCE_DIR/src/README.md" >"$work/page.c"
-    "$CC" "${flags[@]}" -Wall -Wextra -Werror -o "$work/page" "$work/page.c" "${uv_shared[@]}" \
-      -Wl,-rpath,"$libdir"
+    # It names nothing of libmoonrelay, so the uv library has to find that by itself.
+    "$CC" "${flags[@]}" -Wall -Wextra -Werror -Wl,--as-needed -o "$work/page" "$work/page.c" \
+      "${uv_shared[@]}" -Wl,-rpath,"$libdir"
     [ "$("$work/page")" = sent ]
+    "$CC" "${flags[@]}" -o "$work/plugin_host" "$here/plugin_host.c" -ldl
+    [ "$("$work/plugin_host" "$libdir/libmoonrelay_uv.so")" = stays ]
     ;;
 esac
 for program in "${programs[@]}"; do
