@@ -10,6 +10,8 @@
 --   ... as a target                                       no_flow_goes_to_our_ports_seen_from_outside
 --   a victim's address registered by somebody else        a_victim_gets_sixteen_datagrams_until_he_speaks
 --   allow_peers, deny_peers                               a_denied_network_is_not_served_until_a_reload_allows_it
+--   a process that is stopped for seconds                 what_came_while_it_was_stopped_keeps_a_game_alive
+--   a wall clock that is stepped                          a_wall_clock_that_steps_a_day_changes_nothing
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
 local daemon = require "daemon"
@@ -163,5 +165,53 @@ describe("a threat", function()
       server:signal_with("sighup")
       denied:register(socket)
     end)
+  end)
+
+  it("what_came_while_it_was_stopped_keeps_a_game_alive", function()
+    local TIMEOUT_S, STOPPED_S = 3, 5
+    daemon.with({ set = { udp_relay_timeout = TIMEOUT_S .. "s" }, control_pair = false }, function(server)
+      local pair, sent = player.pair(server), 0
+      player.exchange(pair)
+      server:signal_with("sigstop")
+      local next_at = loop.now()
+      loop.try(function()
+        if loop.now() < next_at then return end
+        sent, next_at = sent + 1, next_at + 0.1
+        pair.client.udp:send("while you slept " .. sent, pair.ip, pair.host_port)
+      end, STOPPED_S)
+      server:signal_with("sigcont")
+      -- The timeout is over since long, but not for what waits in the sockets.
+      for i = 1, sent do pair.host.udp:expect("while you slept " .. i, pair.ip, pair.client_port) end
+      player.exchange(pair)
+      assert.equal(2, server:metric("noray_relay_count"))
+      assert.equal(0, server:metric("noray_relay_expired"))
+    end)
+  end)
+
+  it("a_wall_clock_that_steps_a_day_changes_nothing", function()
+    local DAY_S = 24 * 60 * 60
+    local dir = daemon.directory { clock = "0" }
+    local function step(seconds)
+      local file = assert(io.open(dir .. "/new", "w"))
+      file:write(tostring(seconds))
+      file:close()
+      assert(os.rename(dir .. "/new", dir .. "/clock"))
+    end
+    local preload = daemon.program():match("^(.*)/[^/]*$") .. "/tests/clock.so"
+    daemon.with({ preload = preload, env = { MR_TEST_CLOCK = dir .. "/clock" } }, function(server)
+      local pair = player.pair(server)
+      player.exchange(pair)
+      for _, seconds in ipairs { DAY_S, -DAY_S, 0 } do
+        step(seconds)
+        player.exchange(pair)
+        -- Somebody new is logged under the other date, so the step was felt.
+        local late = player.join(server)
+        server:await_log(os.date("!%Y-%m-%d", os.time() + seconds))
+        player.exchange(player.relay(late, pair.host))
+        player.exchange(pair)
+        assert.equal(0, server:metric("noray_relay_expired"))
+      end
+    end)
+    daemon.remove(dir)
   end)
 end)
