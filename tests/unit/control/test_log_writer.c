@@ -156,6 +156,30 @@ TEST(a_reader_that_went_away_costs_its_lines_and_no_signal)
     close(p[1]);
 }
 
+TEST(a_full_disk_costs_its_lines_until_it_has_room_again)
+{
+    char text[LINE + 1] = "";
+    int p[2], fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+
+    REQUIRE(fd >= 0);
+    REQUIRE_EQ(pipe2(p, O_CLOEXEC), 0);
+    struct log_writer *w = writer_on(fd);
+    for (unsigned i = 0; i < 10; i++) {
+        mr__log_writer_push(w, MR_LOG_INFO, numbered_line(i), LINE);
+    }
+    CHECK(mr__log_writer_flush(w, 10000));
+    CHECK_EQ(mr__log_writer_dropped(w), 10u);
+    REQUIRE_GE(dup3(p[1], fd, O_CLOEXEC), 0);
+    mr__log_writer_push(w, MR_LOG_INFO, numbered_line(10), LINE);
+    CHECK(mr__log_writer_flush(w, 10000));
+    mr__log_writer_destroy(w, 1000);
+    close(fd);
+    close(p[1]);
+    CHECK_EQ(read_all(p[0], text, LINE), LINE);
+    CHECK_STR(text, numbered_line(10));
+    close(p[0]);
+}
+
 TEST(a_full_pipe_that_does_not_block_is_waited_for)
 {
     static char got[64 * 1024];
@@ -223,5 +247,6 @@ TEST_MAIN(TEST_CASE(lines_arrive_whole_and_in_order),
           TEST_CASE(a_full_pipe_does_not_hold_up_the_end),
           TEST_CASE(a_pipe_filled_by_somebody_else_does_not_hold_up_the_end),
           TEST_CASE(a_reader_that_went_away_costs_its_lines_and_no_signal),
+          TEST_CASE(a_full_disk_costs_its_lines_until_it_has_room_again),
           TEST_CASE(a_full_pipe_that_does_not_block_is_waited_for),
           TEST_CASE(threads_share_it_and_every_line_is_written_or_counted))
