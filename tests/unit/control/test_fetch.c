@@ -80,6 +80,8 @@ static void say(struct conn *c, const char *text, size_t n)
 
 #define SAY(c, text) say((c), (text), sizeof(text) - 1)
 
+enum { ENDLESS_AT_ONCE = 64 }; /* a megabyte in few turns, also where each of them is slow */
+
 static void say_more(uv_write_t *write, int status)
 {
     struct conn *c = write->data;
@@ -87,7 +89,12 @@ static void say_more(uv_write_t *write, int status)
     if (status < 0) {
         conn_close(c);
     } else {
-        uv_write(&c->write, (uv_stream_t *)&c->tcp, &c->endless, 1, say_more);
+        uv_buf_t many[ENDLESS_AT_ONCE];
+
+        for (int i = 0; i < ENDLESS_AT_ONCE; i++) {
+            many[i] = c->endless;
+        }
+        uv_write(&c->write, (uv_stream_t *)&c->tcp, many, ENDLESS_AT_ONCE, say_more);
     }
 }
 
