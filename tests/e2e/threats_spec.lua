@@ -11,6 +11,7 @@
 --   a victim's address registered by somebody else        a_victim_gets_sixteen_datagrams_until_he_speaks
 --   allow_peers, deny_peers                               a_denied_network_is_not_served_until_a_reload_allows_it
 --   a process that is stopped for seconds                 what_came_while_it_was_stopped_keeps_a_game_alive
+--   system calls that fail                                a_system_call_that_fails_once_costs_what_it_was_for
 --   a wall clock that is stepped                          a_wall_clock_that_steps_a_day_changes_nothing
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
@@ -213,5 +214,60 @@ describe("a threat", function()
       end
     end)
     daemon.remove(dir)
+  end)
+
+  it("a_system_call_that_fails_once_costs_what_it_was_for", function()
+    local FAULTS = { { "recvfrom", "ENOMEM", "EINTR", "ECONNREFUSED", "ENOBUFS" },
+      { "recvmmsg", "ENOMEM", "EINTR", "ECONNREFUSED" }, { "sendto", "EPERM", "EAGAIN", "ENOBUFS", "ENETUNREACH" },
+      { "sendmmsg", "EPERM", "EAGAIN", "ENOBUFS", "EINTR" },
+      { "accept4", "EMFILE", "ENFILE", "ENOBUFS", "ECONNABORTED", "EPROTO", "EINTR" },
+      { "epoll_wait", "EINTR" } }
+    local NUMBER = { EPERM = 1, EINTR = 4, EAGAIN = 11, ENOMEM = 12, ENFILE = 23, EMFILE = 24, EPROTO = 71,
+      ENETUNREACH = 101, ECONNABORTED = 103, ENOBUFS = 105, ECONNREFUSED = 111 }
+    local dir, serial, never = daemon.directory { fault = "" }, 0, {}
+    local function tell(text)
+      local file = assert(io.open(dir .. "/new", "w"))
+      file:write(text)
+      file:close()
+      assert(os.rename(dir .. "/new", dir .. "/fault"))
+    end
+    local opts = { preload = daemon.program():match("^(.*)/[^/]*$") .. "/tests/faults.so",
+      env = { MR_TEST_FAULT = dir .. "/fault", MR_TEST_FAULT_LOG = dir .. "/log" }, set = { workers = "1" } }
+    daemon.with(opts, function(server)
+      local pair, lone = player.pair(server), player.join(server)
+      -- All that the daemon does with sockets, one at a time and many at once, whether it comes through or not.
+      local function stir()
+        pair.host.udp:drain()
+        pair.client.udp:send("alone", pair.ip, pair.host_port)
+        pair.host.udp:try_recv(0.1)
+        for i = 1, 40 do pair.client.udp:send("stir " .. i, pair.ip, pair.host_port) end
+        lone.udp:send(lone.pid, pair.ip, server.registrar.port)
+        local visitor = tcp.connect(server.command.ip, server.command.port)
+        if visitor then
+          visitor:send("echo here\n")
+          visitor:try_line(0.2)
+          visitor:close()
+        end
+      end
+      for _, fault in ipairs(FAULTS) do
+        for i = 2, #fault do
+          serial = serial + 1
+          tell(("%d %s %d"):format(serial, fault[1], NUMBER[fault[i]]))
+          local function has_failed() return daemon.read(dir .. "/log"):find("%f[%d]" .. serial .. "\n") end
+          for _ = 1, 100 do
+            stir()
+            if has_failed() then break end
+          end
+          if not has_failed() then never[#never + 1] = fault[1] .. " " .. fault[i] end
+          tell ""
+          player.flush(pair)
+          player.exchange(pair)
+          player.exchange(player.relay(player.join(server), pair.host))
+          assert.equal(200, server:get("/healthz").status)
+        end
+      end
+    end)
+    daemon.remove(dir)
+    assert.equal("", table.concat(never, ", "))
   end)
 end)
