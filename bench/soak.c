@@ -74,7 +74,7 @@ struct player {
 struct options {
     const char *program, *folder;
     double seconds, warm_up, rate, joins, junk, resets, loss;
-    unsigned pairs, ports, reload_ms, seed;
+    unsigned pairs, addresses, ports, reload_ms, seed;
     int is_sanitized, is_alone; /* alone: in a network of its own */
 };
 
@@ -85,11 +85,12 @@ static struct options opt = {.seconds = 60,
                              .junk = 20000,
                              .resets = 5,
                              .pairs = 500,
+                             .addresses = 65500,
                              .ports = 4096,
                              .reload_ms = 1000};
 
 static struct {
-    uint64_t sent, received, lost, duplicates, disordered, foreign, broken;
+    uint64_t sent, skipped, received, lost, duplicates, disordered, foreign, broken;
     uint64_t guests, guests_served, guests_left_out, resets, junk, refused, stuck, not_taken;
     uint64_t to_relays; /* every datagram that the kernel took for a relay port */
     uint64_t own_drops, reloads, reloads_failed, longest_turn_ms;
@@ -183,7 +184,7 @@ static void leave(struct player *p, bool is_reset)
 static void arrive(struct player *p)
 {
     struct sockaddr_in own = {.sin_family = AF_INET,
-                              .sin_addr.s_addr = htonl(0x7f000002u + chance(65500))};
+                              .sin_addr.s_addr = htonl(0x7f000002u + chance(opt.addresses))};
     struct sockaddr_in to = bench_loopback(server.command);
     int bytes = BENCH_BUFFER_BYTES;
 
@@ -438,8 +439,10 @@ static void pace(struct player *p, uint64_t now)
     const struct player *client = &players[opt.pairs + p->pair];
     uint64_t period = (uint64_t)(1e9 / opt.rate);
 
-    if (now > p->due_ns + CATCH_UP * period)
+    if (now > p->due_ns + CATCH_UP * period) {
+        sum.skipped += (now - p->due_ns) / period;
         p->due_ns = now;
+    }
     for (; p->due_ns <= now; p->due_ns += period) {
         if (send_payload(p, p->to, DATA, client->slot, client->life, p->number + 1)) {
             p->number++;
@@ -862,6 +865,10 @@ static void judge_growth(void)
     late = most(samples_n - third, samples_n, memory_of);
     early_fds = most(warm, warm + third, fds_of);
     late_fds = most(samples_n - third, samples_n, fds_of);
+    printf("memory, kB, by tenths of the time:");
+    for (unsigned i = 0; i < 10; i++)
+        printf(" %ld", most(samples_n * i / 10, samples_n * (i + 1) / 10, memory_of));
+    printf("\n");
     printf("memory, most of the first third after %u s %ld kB, of the last %ld kB (%+.1f %%)\n",
            warm, early, late, 100.0 * (double)(late - early) / (double)early);
     printf("descriptors beside players' connections, the same: %ld, %ld\n", early_fds, late_fds);
@@ -914,12 +921,11 @@ static void judge_counters(long fds_before)
     check(metric(page, "moonrelay_ports") == opt.ports,
           "every port is free, in quarantine or used");
     check(metric(page, "moonrelay_reloads_total{result=\"failed\"") == 0, "no reload was refused");
-    printf(
-        "control loop: longest turns' histogram sum %.2f s, of a second or more: %.0f; new flows "
-        "without room %.0f\n",
-        metric(page, "moonrelay_control_stall_seconds_sum"),
-        metric(page, "moonrelay_control_stalls_total"),
-        metric(page, "moonrelay_events_lost_total"));
+    printf("control loop: in turns %.1f s, turns of a second or more %.0f; new flows "
+           "without room %.0f\n",
+           metric(page, "moonrelay_control_stall_seconds_sum"),
+           metric(page, "moonrelay_control_stalls_total"),
+           metric(page, "moonrelay_events_lost_total"));
     for (int i = 0; i < CLOSING_S && daemon_fds(&server) > fds_before; i++)
         pause_ms(1000);
     printf("descriptors before %ld, after %ld\n", fds_before, daemon_fds(&server));
@@ -954,6 +960,9 @@ static double latency_us(double share)
 
 static void judge_traffic(void)
 {
+    printf("this program had no time for %" PRIu64
+           " more of the pairs' datagrams and %.0f of junk\n",
+           sum.skipped, fmax(0, opt.junk * opt.seconds - (double)sum.junk));
     printf("paced: sent %" PRIu64 ", arrived %" PRIu64 ", lost %" PRIu64
            " (%.5f %%), twice %" PRIu64 ", out of order %" PRIu64
            "; on the way: half within %.2f ms, 99 %% %.1f ms, 99.9 %% %.1f ms\n",
@@ -1106,20 +1115,32 @@ static int soak(void)
 static void read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"program", 1, NULL, 'p'},      {"folder", 1, NULL, 'f'},
-        {"seconds", 1, NULL, 's'},      {"pairs", 1, NULL, 'n'},
-        {"rate", 1, NULL, 'r'},         {"joins", 1, NULL, 'j'},
-        {"junk", 1, NULL, 'k'},         {"resets", 1, NULL, 'x'},
-        {"ports", 1, NULL, 'P'},        {"reload", 1, NULL, 'l'},
-        {"warm-up", 1, NULL, 'w'},      {"loss", 1, NULL, 'L'},
-        {"seed", 1, NULL, 'S'},         {"sanitized", 0, &opt.is_sanitized, 1},
-        {"alone", 0, &opt.is_alone, 1}, {0},
+        {"program", 1, NULL, 'p'},
+        {"folder", 1, NULL, 'f'},
+        {"seconds", 1, NULL, 's'},
+        {"pairs", 1, NULL, 'n'},
+        {"rate", 1, NULL, 'r'},
+        {"joins", 1, NULL, 'j'},
+        {"junk", 1, NULL, 'k'},
+        {"resets", 1, NULL, 'x'},
+        {"ports", 1, NULL, 'P'},
+        {"reload", 1, NULL, 'l'},
+        {"warm-up", 1, NULL, 'w'},
+        {"loss", 1, NULL, 'L'},
+        {"seed", 1, NULL, 'S'},
+        {"addresses", 1, NULL, 'a'},
+        {"sanitized", 0, &opt.is_sanitized, 1},
+        {"alone", 0, &opt.is_alone, 1},
+        {0},
     };
     double *numbers[128] = {
         ['s'] = &opt.seconds, ['r'] = &opt.rate,    ['j'] = &opt.joins, ['k'] = &opt.junk,
         ['x'] = &opt.resets,  ['w'] = &opt.warm_up, ['L'] = &opt.loss};
-    unsigned *counts[128] = {
-        ['n'] = &opt.pairs, ['P'] = &opt.ports, ['l'] = &opt.reload_ms, ['S'] = &opt.seed};
+    unsigned *counts[128] = {['n'] = &opt.pairs,
+                             ['P'] = &opt.ports,
+                             ['l'] = &opt.reload_ms,
+                             ['S'] = &opt.seed,
+                             ['a'] = &opt.addresses};
     int c;
 
     while ((c = getopt_long(argc, argv, "", names, NULL)) >= 0) {
@@ -1135,12 +1156,13 @@ static void read_options(int argc, char **argv)
             *counts[c] = (unsigned)strtoul(optarg, NULL, 10);
     }
     if (!opt.program || !opt.folder || opt.pairs == 0 || opt.rate <= 0 || opt.ports == 0 ||
-        opt.ports > DAEMON_PORTS_MAX || optind < argc) {
+        opt.addresses == 0 || opt.addresses > 65500 || opt.ports > DAEMON_PORTS_MAX ||
+        optind < argc) {
         fprintf(stderr, "usage: soak --program PATH --folder DIR [...] (see scripts/soak)\n");
         exit(2);
     }
     if (opt.warm_up < 0)
-        opt.warm_up = opt.seconds / 4;
+        opt.warm_up = opt.seconds / 2; /* players' addresses are remembered for 10 minutes */
 }
 
 int main(int argc, char **argv)
