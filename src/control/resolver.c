@@ -303,17 +303,12 @@ static bool abandon(struct pool *p, struct resolver_job *j)
     return true;
 }
 
-static void time_out(struct resolver_job *j)
+/* Nobody waits for it any more: it is freed, now or by the thread that runs it. */
+static void let_go(struct resolver_job *j)
 {
     struct pool *p = j->resolver->pool;
-    char host[MR_LOOKUP_HOST_MAX + 1]; /* the job may be gone when it is told */
-    struct resolver_result late = {.rc = -ETIMEDOUT, .why = "no answer in time", .host = host};
-    void (*done)(void *arg, const struct resolver_result *result) = j->done;
-    void *arg = j->arg;
     bool is_ours;
 
-    late.took_ns = uv_hrtime() - j->asked_ns;
-    memcpy(host, j->host, strlen(j->host) + 1);
     forget(j);
     pthread_mutex_lock(&p->lock);
     is_ours = abandon(p, j);
@@ -321,6 +316,18 @@ static void time_out(struct resolver_job *j)
     if (is_ours) {
         mr__free(j);
     }
+}
+
+static void time_out(struct resolver_job *j)
+{
+    char host[MR_LOOKUP_HOST_MAX + 1]; /* the job may be gone when it is told */
+    struct resolver_result late = {.rc = -ETIMEDOUT, .why = "no answer in time", .host = host};
+    void (*done)(void *arg, const struct resolver_result *result) = j->done;
+    void *arg = j->arg;
+
+    late.took_ns = uv_hrtime() - j->asked_ns;
+    memcpy(host, j->host, strlen(j->host) + 1);
+    let_go(j);
     done(arg, &late);
 }
 
@@ -410,16 +417,7 @@ int mr__resolver_start(struct resolver *r, struct resolver_job **out,
 
 void mr__resolver_cancel(struct resolver_job *j)
 {
-    struct pool *p = j->resolver->pool;
-    bool is_ours;
-
-    forget(j);
-    pthread_mutex_lock(&p->lock);
-    is_ours = abandon(p, j);
-    pthread_mutex_unlock(&p->lock);
-    if (is_ours) {
-        mr__free(j);
-    }
+    let_go(j);
 }
 
 const char *mr__resolver_host(const struct resolver_job *j)

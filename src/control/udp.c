@@ -384,6 +384,21 @@ static bool has_peer(const struct mr_udp *u)
     return u->connect || u->state == UDP_CONNECTED;
 }
 
+/* An endpoint that is not bound binds first; the request is given back when that cannot begin. */
+static int begin_request(struct mr_udp *u, struct request *req, uint16_t port, mr_udp_done done,
+                         void *arg)
+{
+    int rc = u->state == UDP_MADE ? begin_bind(u, NULL, 0, 0, NULL, NULL) : 0;
+
+    req->port = port;
+    req->done = done;
+    req->arg = arg;
+    if (rc < 0) {
+        mr__outbox_give_back(req);
+    }
+    return rc;
+}
+
 int mr_udp_connect(struct mr_udp *u, const char *host, size_t n, uint16_t port, mr_udp_done done,
                    void *arg)
 {
@@ -403,15 +418,9 @@ int mr_udp_connect(struct mr_udp *u, const char *host, size_t n, uint16_t port, 
     if (!req) {
         return -ENOMEM;
     }
-    req->port = port;
-    req->done = done;
-    req->arg = arg;
-    if (u->state == UDP_MADE) {
-        rc = begin_bind(u, NULL, 0, 0, NULL, NULL);
-        if (rc < 0) {
-            mr__outbox_give_back(req);
-            return rc;
-        }
+    rc = begin_request(u, req, port, done, arg);
+    if (rc < 0) {
+        return rc;
     }
     u->connect = req;
     if (u->state == UDP_BOUND) {
@@ -486,15 +495,9 @@ int mr_udp_send(struct mr_udp *u, const void *data, size_t size, const char *hos
     if (size > 0) {
         memcpy(req->bytes + req->n_host, data, size);
     }
-    req->port = port;
-    req->done = done;
-    req->arg = arg;
-    if (u->state == UDP_MADE) {
-        rc = begin_bind(u, NULL, 0, 0, NULL, NULL);
-        if (rc < 0) {
-            mr__outbox_give_back(req);
-            return rc;
-        }
+    rc = begin_request(u, req, port, done, arg);
+    if (rc < 0) {
+        return rc;
     }
     enqueue(u, req);
     return 0;

@@ -268,9 +268,9 @@ static void on_created(struct service *s, struct pending *pending, const struct 
     }
 }
 
-void mr__knock_ask_create(struct service *s, struct knock *k,
-                          void (*answered)(struct service *s, struct pending *p,
-                                           const struct hook_answer *answer))
+static void ask_create(struct service *s, struct knock *k,
+                       void (*answered)(struct service *s, struct pending *p,
+                                        const struct hook_answer *answer))
 {
     const struct seat *target = mr__seat_of_relay(s, mr_relay_at(s->mr, k->port));
     const struct session *sender = mr__session_at(s, &k->from);
@@ -294,6 +294,20 @@ void mr__knock_ask_create(struct service *s, struct knock *k,
     mr__ask(s, &k->pending, &ev, answered);
 }
 
+void mr__knock_create(struct service *s, struct knock *k, uint32_t entry,
+                      void (*answered)(struct service *s, struct pending *p,
+                                       const struct hook_answer *answer))
+{
+    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
+        mr__task_later(s, &k->task);
+    } else if (!mr__making_is_free(s, &k->from, entry)) {
+        mr__making_wait(s, &k->from, entry, &k->waiter);
+    } else {
+        mr__making_begin(s, &k->making, &k->from, entry);
+        ask_create(s, k, answered);
+    }
+}
+
 void mr__knock_make(struct service *s, struct knock *k)
 {
     struct seat *target;
@@ -306,19 +320,9 @@ void mr__knock_make(struct service *s, struct knock *k)
         mr__opening_make(s, k);
         return;
     }
-    if (!look(s, k, &target)) {
-        return;
+    if (look(s, k, &target)) {
+        mr__knock_create(s, k, MR_NO_ENTRY, on_created);
     }
-    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
-        mr__task_later(s, &k->task);
-        return;
-    }
-    if (!mr__making_is_free(s, &k->from, MR_NO_ENTRY)) {
-        mr__making_wait(s, &k->from, MR_NO_ENTRY, &k->waiter);
-        return;
-    }
-    mr__making_begin(s, &k->making, &k->from, MR_NO_ENTRY);
-    mr__knock_ask_create(s, k, on_created);
 }
 
 /* Others had their go, or somebody else's creation for the sender's address has ended. */

@@ -176,19 +176,9 @@ static void on_created(struct service *s, struct pending *pending, const struct 
 
 void mr__opening_make(struct service *s, struct knock *k)
 {
-    if (!look(s, k)) {
-        return;
+    if (look(s, k)) {
+        mr__knock_create(s, k, MR_NO_ENTRY, on_created);
     }
-    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
-        mr__task_later(s, &k->task);
-        return;
-    }
-    if (!mr__making_is_free(s, &k->from, MR_NO_ENTRY)) {
-        mr__making_wait(s, &k->from, MR_NO_ENTRY, &k->waiter);
-        return;
-    }
-    mr__making_begin(s, &k->making, &k->from, MR_NO_ENTRY);
-    mr__knock_ask_create(s, k, on_created);
 }
 
 /* ---- beginning ----------------------------------------------------------------------------- */

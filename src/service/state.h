@@ -885,9 +885,11 @@ void mr__knock_release(struct service *s, struct knock *k, const struct seat *se
 /* As an answer to `create` that says no ends it. */
 void mr__knock_refuse_created(struct service *s, struct knock *k, const struct hook_answer *answer,
                               const struct refusal *why);
-void mr__knock_ask_create(struct service *s, struct knock *k,
-                          void (*answered)(struct service *s, struct pending *p,
-                                           const struct hook_answer *answer));
+/* Asks `create` for the flow's sender at an entry (MR_NO_ENTRY: any), now or when its turn comes:
+ * then the flow is made anew. */
+void mr__knock_create(struct service *s, struct knock *k, uint32_t entry,
+                      void (*answered)(struct service *s, struct pending *p,
+                                       const struct hook_answer *answer));
 /* As only a script's is refused (open.c). */
 void mr__knock_refuse_as(struct service *s, struct knock *k, const char *code, const char *reason);
 /* A copy of it, in service.knocks. NULL: no memory, or too many are there. */

@@ -290,17 +290,7 @@ static void on_created(struct service *s, struct pending *pending, const struct 
 
 void mr__target_make(struct service *s, struct knock *k)
 {
-    if (!look(s, k)) {
-        return;
+    if (look(s, k)) {
+        mr__knock_create(s, k, k->port + 1, on_created);
     }
-    if (mr__turn_is_spent(s) && mr__ask_is_wanted(s, MR_HOOK_CREATE)) {
-        mr__task_later(s, &k->task);
-        return;
-    }
-    if (!mr__making_is_free(s, &k->from, k->port + 1)) {
-        mr__making_wait(s, &k->from, k->port + 1, &k->waiter);
-        return;
-    }
-    mr__making_begin(s, &k->making, &k->from, k->port + 1);
-    mr__knock_ask_create(s, k, on_created);
 }
