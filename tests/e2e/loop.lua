@@ -6,6 +6,8 @@
 -- process in daemon.lua.
 local uv = require "luv"
 
+require "network"
+
 local loop = {}
 
 -- Generous: it bounds how long a failure takes, not how long a success does. A machine with sanitizers

@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: MIT
--- A network of one's own that can be unplugged: this process moves into a new network namespace, which the
--- programs that it starts inherit, and only `lo` is there. Needs CAP_SYS_ADMIN. Start reading at network.with.
+-- A network of one's own: a process that requires this moves into a new network namespace, which the programs
+-- that it starts inherit and where there is only `lo`. So tests that run at the same time cannot have each other's
+-- datagrams, when a port that one gave back is given to the other. Needs CAP_SYS_ADMIN; without it the process stays
+-- where it is. network.with makes another one, which can be unplugged.
 local ffi = require "ffi"
 local uv = require "luv"
 
@@ -16,9 +18,6 @@ local AF_INET, SOCK_DGRAM, CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 2, 2, 0x40000000
 
 local network = {}
 
--- Where this process was; for as long as it lives. Required before daemon.lua, which counts what is open.
-local home = assert(uv.fs_open("/proc/thread-self/ns/net", "r", 0))
-
 local function set_lo(flags)
   local request = ffi.new("uint8_t[40]") -- struct ifreq: a name of 16 bytes, flags
   ffi.copy(request, "lo")
@@ -28,6 +27,11 @@ local function set_lo(flags)
   ffi.C.close(fd)
   assert(rc == 0, "cannot change lo")
 end
+
+if ffi.C.unshare(CLONE_NEWNET) == 0 then set_lo(IFF_UP) end
+
+-- Where this process is, for as long as it lives. Opened before daemon.lua counts what is open.
+local home = assert(uv.fs_open("/proc/thread-self/ns/net", "r", 0))
 
 --- From now on nothing arrives anywhere, and nobody is told.
 function network.unplug() set_lo(0) end

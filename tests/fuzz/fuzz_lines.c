@@ -156,7 +156,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct service_options so = {
         .settings = settings,
         .mr = mr,
-        .out = {NULL, on_send, on_close, on_pause, on_reply, on_random},
+        .out = {.send = on_send,
+                .close = on_close,
+                .pause = on_pause,
+                .reply = on_reply,
+                .random = on_random},
     };
     require(mr__service_create(&s, &so, now_ns) == 0);
     mr__service_tick(s, now_ns);
