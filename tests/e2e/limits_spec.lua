@@ -199,7 +199,8 @@ describe("a limit", function()
   end)
 
   it("the_end_of_a_lifetime_is_told_5_minutes_before", function()
-    daemon.with({ set = { udp_relay_max_lifetime_duration = "301s" }, control_pair = false }, function(server)
+    daemon.with({ set = { udp_relay_max_lifetime_duration = "301s",
+      udp_relay_max_individual_traffic = "0" }, control_pair = false }, function(server)
       local asked = loop.now()
       local pair = player.pair(server)
       loop.wait(function()
