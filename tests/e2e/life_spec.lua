@@ -40,7 +40,8 @@ describe("a relay's life", function()
   end)
 
   it("one_way_traffic_keeps_both_relays_alive", function()
-    daemon.with({ set = { udp_relay_timeout = "2s", udp_relay_max_individual_traffic = "0" }, control_pair = false }, function(server)
+    local set = { udp_relay_timeout = "2s", udp_relay_max_individual_traffic = "0" }
+    daemon.with({ set = set, control_pair = false }, function(server)
       local pair = player.pair(server)
       local ends = loop.now() + 6.5
       loop.wait(function()
