@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TURNS_MAX = 100000 };
+enum { TURNS_MAX = 100000, WAITS_MAX = 100000 };
 
 struct wire {
     conn_id id;
@@ -98,6 +98,18 @@ static void settle(struct service *s)
     }
 }
 
+/* A client that commands too fast, or names too many wrong ids, is served later and loses nothing.
+ */
+static void wait_for(struct service *s, const bool *flag, bool value)
+{
+    settle(s);
+    for (unsigned i = 0; *flag != value; i++) {
+        require(i < WAITS_MAX && mr__service_deadline(s) != UINT64_MAX);
+        now_ns = mr__service_deadline(s);
+        settle(s);
+    }
+}
+
 /* An id is as good as any other. Data of an echo may look like one: masked on both sides. */
 static void mask_ids(struct wire *w)
 {
@@ -125,13 +137,10 @@ static void play(struct service *s, struct wire *w, const uint8_t *data, size_t 
         n = n < size - i ? n : size - i;
         mr__service_input(s, w->id, data + i, n, now_ns);
         i += n;
-        if (w->is_paused) {
-            settle(s);
-        }
+        wait_for(s, &w->is_paused, false);
     }
     mr__service_eof(s, w->id, now_ns);
-    settle(s);
-    require(w->is_closed);
+    wait_for(s, &w->is_closed, true);
     mask_ids(w);
 }
 
