@@ -182,6 +182,20 @@ static void pair_and_release(struct service *s, struct knock *k, struct seat *se
     mr__knock_release(s, k, sender);
 }
 
+struct seat *mr__knock_seat(struct service *s, struct knock *k, const struct seat_request *req)
+{
+    struct refusal why = {.code = MR_CODE_BUSY};
+    struct seat *seat;
+    int rc = mr__seat_open(s, req, &seat, &why);
+
+    if (rc < 0) {
+        mr__making_end(s, &k->making, rc == -ENOMEM ? NULL : &why);
+        mr__knock_refuse(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason, &why);
+        return NULL;
+    }
+    return seat;
+}
+
 static void commit(struct service *s, struct knock *k, struct seat *target)
 {
     if (mr__blocks_have_tags(s, mr__tags_map(&k->grant.tags))) {
@@ -196,13 +210,9 @@ static void commit(struct service *s, struct knock *k, struct seat *target)
         .owner = 0, /* a player's from his connect-relay on */
         .target = target,
     };
-    struct refusal why = {.code = MR_CODE_BUSY};
-    struct seat *seat;
-    int rc = mr__seat_open(s, &req, &seat, &why);
+    struct seat *seat = mr__knock_seat(s, k, &req);
 
-    if (rc < 0) {
-        mr__making_end(s, &k->making, rc == -ENOMEM ? NULL : &why);
-        mr__knock_refuse(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason, &why);
+    if (!seat) {
         return;
     }
     mr__making_end(s, &k->making, NULL);

@@ -890,6 +890,8 @@ void mr__knock_refuse_created(struct service *s, struct knock *k, const struct h
 void mr__knock_create(struct service *s, struct knock *k, uint32_t entry,
                       void (*answered)(struct service *s, struct pending *p,
                                        const struct hook_answer *answer));
+/* Opens a seat for the flow; NULL: it was refused, and the knock is done with. */
+struct seat *mr__knock_seat(struct service *s, struct knock *k, const struct seat_request *req);
 /* As only a script's is refused (open.c). */
 void mr__knock_refuse_as(struct service *s, struct knock *k, const char *code, const char *reason);
 /* A copy of it, in service.knocks. NULL: no memory, or too many are there. */

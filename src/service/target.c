@@ -191,16 +191,12 @@ static void commit(struct service *s, struct knock *k, const struct mr_addr *des
         .entry = k->port,
         .dest = dest,
     };
-    struct refusal why = {.code = MR_CODE_BUSY};
-    struct seat *seat;
-    int rc = mr__seat_open(s, &req, &seat, &why);
+    struct seat *seat = mr__knock_seat(s, k, &req);
 
-    if (rc < 0) {
-        mr__making_end(s, &k->making, rc == -ENOMEM ? NULL : &why);
-        mr__knock_refuse(s, k, why.code == MR_CODE_FULL ? MR_VERDICT_REFUSED : k->reason, &why);
+    if (!seat) {
         return;
     }
-    rc = mr_target_add(s->mr, seat->relay, k->port, dest);
+    int rc = mr_target_add(s->mr, seat->relay, k->port, dest);
     if (rc < 0) {
         mr__seat_undo(s, seat);
         refuse_target(s, k, "failed", mr_strerror(rc));
