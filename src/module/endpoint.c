@@ -10,6 +10,7 @@
 #include "engine/moonrelay.h"
 #include "module/debt.h"
 #include "module/oracle.h"
+#include "module/userdata.h"
 #include "module/view.h"
 
 #include <errno.h>
@@ -455,18 +456,9 @@ void mr__program_endpoint_open(lua_State *L)
                                        {"close", on_close},
                                        {NULL, NULL}};
 
-    luaL_newmetatable(L, type_name);
-    lua_newtable(L);
-    for (const luaL_Reg *m = methods; m->name; m++) {
-        lua_pushcfunction(L, m->func);
-        lua_setfield(L, -2, m->name);
-    }
-    lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, on_gc);
-    lua_setfield(L, -2, "__gc");
+    mr__userdata_define(L, type_name, methods, on_gc);
+    luaL_getmetatable(L, type_name);
     lua_pushcfunction(L, on_tostring);
     lua_setfield(L, -2, "__tostring");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
 }

@@ -595,6 +595,22 @@ static int on_metrics(lua_State *L)
     return rc == 0 ? 1 : lua_error(L);
 }
 
+void mr__userdata_define(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc)
+{
+    luaL_newmetatable(L, type);
+    lua_newtable(L);
+    for (const luaL_Reg *m = methods; m->name; m++) {
+        lua_pushcfunction(L, m->func);
+        lua_setfield(L, -2, m->name);
+    }
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}
+
 void mr__userdata_open(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"close", on_close},
@@ -624,16 +640,5 @@ void mr__userdata_open(lua_State *L)
                                        {"metrics", on_metrics},
                                        {NULL, NULL}};
 
-    luaL_newmetatable(L, type_name);
-    lua_newtable(L);
-    for (const luaL_Reg *m = methods; m->name; m++) {
-        lua_pushcfunction(L, m->func);
-        lua_setfield(L, -2, m->name);
-    }
-    lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, on_close);
-    lua_setfield(L, -2, "__gc");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    lua_pop(L, 1);
+    mr__userdata_define(L, type_name, methods, on_close);
 }
