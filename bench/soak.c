@@ -32,7 +32,6 @@ enum {
     GUEST_STAY_MS = 1500, /* at most, once it plays */
     SILENCE_MS = 5000,    /* a pair that hears nothing for so long is broken */
     SETTLE_MS = 3000,     /* for what is under way when a pair stops */
-    STUCK_MS = 20000,     /* a player that gets no further starts anew */
     CATCH_UP = 8,         /* datagrams at most at once, after a stall of ours */
     WINDOW = 64,
     LATENCIES = 40,    /* powers of sqrt(2) of 10 us */
@@ -59,6 +58,7 @@ enum state { ABSENT, NAMING, REGISTERING, ASKING, GREETING, PLAYING, SETTLING };
 struct player {
     enum role role;
     enum state state;
+    bool has_asked; /* what this state asks once */
     int tcp, udp;
     uint32_t pair, slot, life; /* a slot's next player has another life */
     uint64_t since_ms, retry_ms, leave_ms, heard_ms, due_ns;
@@ -73,7 +73,7 @@ struct player {
 
 struct options {
     const char *program, *folder;
-    double seconds, warm_up, rate, joins, junk, resets, loss;
+    double seconds, warm_up, rate, joins, junk, resets, loss, ramp, patience;
     unsigned pairs, addresses, ports, reload_ms, seed;
     int is_sanitized, is_alone; /* alone: in a network of its own */
 };
@@ -87,7 +87,9 @@ static struct options opt = {.seconds = 60,
                              .pairs = 500,
                              .addresses = 65500,
                              .ports = 4096,
-                             .reload_ms = 1000};
+                             .reload_ms = 1000,
+                             .ramp = 1000,
+                             .patience = 20};
 
 static struct {
     uint64_t sent, skipped, received, lost, duplicates, disordered, foreign, broken;
@@ -172,6 +174,16 @@ static void close_tcp(struct player *p, bool is_reset)
     connections--;
 }
 
+/* Times are moments only; that something was asked has a word of its own, since any number may be a
+ * moment. */
+static void enter(struct player *p, enum state state)
+{
+    p->state = state;
+    p->since_ms = now_ms;
+    p->retry_ms = 0;
+    p->has_asked = false;
+}
+
 static void leave(struct player *p, bool is_reset)
 {
     close_tcp(p, is_reset);
@@ -198,8 +210,7 @@ static void arrive(struct player *p)
     if (setsockopt(p->udp, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) < 0)
         (void)setsockopt(p->udp, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     connections++;
-    p->state = NAMING;
-    p->since_ms = now_ms;
+    enter(p, NAMING);
     p->line_n = 0;
     p->sent = p->number = p->got = p->last = p->window = 0;
     p->oid[0] = p->pid[0] = '\0';
@@ -345,11 +356,8 @@ static void got_answer(struct player *p, const struct payload *data)
 static void got_datagram(struct player *p, const struct payload *data, size_t n, uint16_t from)
 {
     if (from == server.registrar) {
-        if (n == 2 && p->state == REGISTERING) {
-            p->state = p->role == HOST ? PLAYING : ASKING;
-            p->since_ms = now_ms;
-            p->retry_ms = 0;
-        }
+        if (n == 2 && p->state == REGISTERING)
+            enter(p, p->role == HOST ? PLAYING : ASKING);
         return;
     }
     if (n != sizeof *data || data->magic != MAGIC || data->pair != p->pair) {
@@ -393,14 +401,10 @@ static void take_line(struct player *p, char *line)
     if (sscanf(line, "set-oid %63s", p->oid) == 1)
         return;
     if (sscanf(line, "set-pid %159s", p->pid) == 1 && p->state == NAMING) {
-        p->state = REGISTERING;
-        p->since_ms = now_ms;
-        p->retry_ms = 0;
+        enter(p, REGISTERING);
     } else if (strncmp(line, "connect-relay ", 14) == 0 && p->state == ASKING) {
         p->to = (uint16_t)strtoul(line + 14, NULL, 10);
-        p->state = GREETING;
-        p->since_ms = now_ms;
-        p->retry_ms = 0;
+        enter(p, GREETING);
     } else if (strncmp(line, "error ", 6) == 0) {
         if (sum.refused++ < 10)
             printf("refused: %s\n", line);
@@ -514,8 +518,8 @@ static void ask_for_relay(struct player *p)
         p->since_ms = now_ms;
         return;
     }
-    if (p->retry_ms == 0) {
-        p->retry_ms = UINT64_MAX;
+    if (!p->has_asked) {
+        p->has_asked = true;
         snprintf(line, sizeof line, "connect-relay %s\n", host->oid);
         say(p, line);
     }
@@ -550,7 +554,7 @@ static void begin_anew(struct player *p)
             getsockopt(p->tcp, IPPROTO_TCP, TCP_INFO, &info, &n);
         printf("stuck: a %s in state %d, %s; its connection: state %u, %u not acknowledged, %u "
                "retransmissions, last answer %u ms ago\n",
-               names[p->role], (int)p->state, p->retry_ms == 1 ? "asked" : "-", info.tcpi_state,
+               names[p->role], (int)p->state, p->has_asked ? "asked" : "-", info.tcpi_state,
                info.tcpi_unacked, info.tcpi_total_retrans, info.tcpi_last_data_recv);
     }
     if (p->role == CLIENT && p->state >= PLAYING)
@@ -566,7 +570,7 @@ static void step(struct player *p)
 {
     bool is_on_its_way = p->state >= NAMING && p->state <= GREETING;
 
-    if ((is_on_its_way && now_ms > p->since_ms + STUCK_MS) || (p->state != ABSENT && p->tcp < 0)) {
+    if ((is_on_its_way && now_ms > p->since_ms + (uint64_t)(1000 * opt.patience)) || (p->state != ABSENT && p->tcp < 0)) {
         begin_anew(p);
         return;
     }
@@ -614,7 +618,7 @@ static void guest_arrives(void)
             continue;
         p->pair = chance(opt.pairs);
         p->retry_ms = 0;
-        p->leave_ms = now_ms + (chance(8) == 0 ? chance(300) : 2 * STUCK_MS);
+        p->leave_ms = now_ms + (chance(8) == 0 ? chance(300) : (uint64_t)(2000 * opt.patience));
         arrive(p);
         sum.guests++;
         return;
@@ -770,9 +774,8 @@ static void read_events(int wait_ms)
                 read_udp(p);
             continue;
         }
-        if (p->tcp >= 0 && p->state == NAMING && p->retry_ms != 1 &&
-            (events[i].events & EPOLLOUT)) {
-            p->retry_ms = 1;
+        if (p->tcp >= 0 && p->state == NAMING && !p->has_asked && (events[i].events & EPOLLOUT)) {
+            p->has_asked = true;
             say(p, "register-host\n");
         }
         if (p->tcp >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
@@ -1042,7 +1045,6 @@ static void make_players(void)
     if (!players || poller < 0)
         exit(2);
     for (unsigned i = 0; i < players_n; i++) {
-        /* 250 a second, not all at once. */
         players[i] = (struct player){.role = i < opt.pairs       ? HOST
                                              : i < 2 * opt.pairs ? CLIENT
                                                                  : GUEST,
@@ -1050,7 +1052,7 @@ static void make_players(void)
                                      .slot = i,
                                      .tcp = -1,
                                      .udp = -1,
-                                     .retry_ms = now_ms + 4 * i};
+                                     .retry_ms = now_ms + (uint64_t)(1000 * i / opt.ramp)};
     }
     for (unsigned i = 0; i < JUNK_SOCKETS; i++) { /* nobody reads what comes back */
         junk_sockets[i] = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -1089,12 +1091,12 @@ static int soak(void)
     long fds;
     uint64_t end_ms;
 
-    make_players();
     (void)daemon_metrics(&server); /* what is opened at the first request and kept */
     pause_ms(500);
     fds = daemon_fds(&server);
     before = look_at_machine();
     now_ms = now_ns(CLOCK_MONOTONIC) / 1000000;
+    make_players();
     end_ms = now_ms + (uint64_t)(opt.seconds * 1000);
     reload.next_ms = now_ms + 1000;
     while (now_ms < end_ms && !daemon_has_ended(&server))
@@ -1129,13 +1131,16 @@ static void read_options(int argc, char **argv)
         {"loss", 1, NULL, 'L'},
         {"seed", 1, NULL, 'S'},
         {"addresses", 1, NULL, 'a'},
+        {"ramp", 1, NULL, 'm'},
+        {"patience", 1, NULL, 't'},
         {"sanitized", 0, &opt.is_sanitized, 1},
         {"alone", 0, &opt.is_alone, 1},
         {0},
     };
     double *numbers[128] = {
         ['s'] = &opt.seconds, ['r'] = &opt.rate,    ['j'] = &opt.joins, ['k'] = &opt.junk,
-        ['x'] = &opt.resets,  ['w'] = &opt.warm_up, ['L'] = &opt.loss};
+        ['x'] = &opt.resets,  ['w'] = &opt.warm_up, ['L'] = &opt.loss, ['m'] = &opt.ramp,
+        ['t'] = &opt.patience};
     unsigned *counts[128] = {['n'] = &opt.pairs,
                              ['P'] = &opt.ports,
                              ['l'] = &opt.reload_ms,
@@ -1155,7 +1160,7 @@ static void read_options(int argc, char **argv)
         else if (c > 0 && counts[c])
             *counts[c] = (unsigned)strtoul(optarg, NULL, 10);
     }
-    if (!opt.program || !opt.folder || opt.pairs == 0 || opt.rate <= 0 || opt.ports == 0 ||
+    if (!opt.program || !opt.folder || opt.pairs == 0 || opt.rate <= 0 || opt.ramp <= 0 || opt.ports == 0 ||
         opt.addresses == 0 || opt.addresses > 65500 || opt.ports > DAEMON_PORTS_MAX ||
         optind < argc) {
         fprintf(stderr, "usage: soak --program PATH --folder DIR [...] (see scripts/soak)\n");
