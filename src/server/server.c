@@ -476,8 +476,9 @@ static int open_control_socket(struct mr_server *s, struct mr_server_error *err)
                                 s->settings->control, why);
     }
     if (rc < 0) {
-        snprintf(text, sizeof text, "no control socket: %s: %s; `control` names another place",
-                 path, why);
+        snprintf(text, sizeof text, "no control socket: %s: %s; set `control` to another path%s",
+                 path, why,
+                 rc == -EADDRINUSE ? ", or commands without --control go to that one" : "");
         mr__banner_warn(&s->banner, text);
     } else {
         MR_LOG(&s->log, MR_LOG_INFO, "start", "control socket", LOG_STR("path", path));

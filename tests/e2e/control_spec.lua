@@ -10,6 +10,7 @@
 --   kick close block unblock                              players_and_relays_are_ended_and_refused
 --   call                                                  a_policys_command_answers_at_once_or_later
 --   HTTP and files of policies                            policies_ask_over_http_and_read_files_on_the_daemons_loop
+--   the usual place is another's                          a_taken_usual_place_is_warned_of_with_what_to_set
 --   errors                                                what_is_wrong_has_a_status_and_a_code
 --   a client that goes away meanwhile                     a_client_that_goes_away_disturbs_nobody
 --   the commands of the command line                      the_commands_print_tables_or_json
@@ -98,6 +99,34 @@ describe("the control socket", function()
       assert.is_truthy(second.stderr:find("another daemon listens there", 1, true), second.stderr)
       assert.is_truthy(uv.fs_stat(path))
     end)
+    daemon.remove(dir)
+  end)
+
+  -- Root's usual place is the machine's own, so who is root becomes somebody else for it.
+  it("a_taken_usual_place_is_warned_of_with_what_to_set", function()
+    local as = uv.getuid() == 0 and { 65534, 65534 } or nil
+    local dir = daemon.directory()
+    if as then assert(uv.fs_chown(dir, as[1], as[2])) end
+    local function options()
+      return { as = as, owner = as, env = { XDG_RUNTIME_DIR = dir }, set = { control = false },
+        control_pair = false }
+    end
+    local path = dir .. "/moonrelay/control.sock"
+    local ok, first = pcall(daemon.start, options())
+    if not ok and as and tostring(first):find("exit status 12[67]") then
+      daemon.remove(dir)
+      return pending("an ordinary user cannot reach the program")
+    end
+    assert(ok, first)
+    assert.is_nil(first:stdout():find("no control socket", 1, true))
+    daemon.with(options(), function(second)
+      local words = "no control socket: " .. path .. ": another daemon listens there; set `control` to another " ..
+        "path, or commands without --control go to that one"
+      local line = second:stdout():match("[^\n]*no control socket[^\n]*") or "no such line"
+      assert.is_truthy(line:find("warn", 1, true) and line:find(words, 1, true), line)
+    end)
+    assert.is_truthy(uv.fs_stat(path))
+    first:stop()
     daemon.remove(dir)
   end)
 

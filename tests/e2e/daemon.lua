@@ -134,6 +134,11 @@ local function spawn(args, opts)
   local out = opts.stdout_fd or assert(uv.fs_open(self.stdout_path, "w", 420))
   local err = assert(uv.fs_open(self.stderr_path, "w", 420))
   local argv = { "--pdeathsig", "KILL" }
+  if opts.as then
+    for _, arg in ipairs { "--reuid", opts.as[1], "--regid", opts.as[2], "--clear-groups" } do
+      argv[#argv + 1] = tostring(arg)
+    end
+  end
   if opts.limit_files then
     for _, arg in ipairs { "/bin/sh", "-c", "ulimit -n " .. opts.limit_files .. ' && exec "$0" "$@"' } do
       argv[#argv + 1] = arg
@@ -290,14 +295,15 @@ end
 --- it out), `opts.config` is the text of a config file, `opts.files` further files beside it,
 --- `opts.policies` go to --policy, `opts.control_pair = false` opens none (for tests that count),
 --- `opts.preload` is a library for the daemon (see resolver.lua), `opts.quiet` is for a level that prints no
---- ready line, `opts.owner` ({ uid, gid }), `opts.private` (files that stay root's) and `opts.mode` are for its folder.
+--- ready line, `opts.owner` ({ uid, gid }), `opts.private` (files that stay root's) and `opts.mode` are for its folder,
+--- `opts.as` ({ uid, gid }) is who starts it where we are root.
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
   local args = arguments(opts, dir)
   give_away(dir, opts)
   local ok, self = pcall(spawn, args, { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd,
-    limit_files = opts.limit_files, preload = opts.preload })
+    limit_files = opts.limit_files, preload = opts.preload, as = opts.as })
   if not ok then
     remove_tree(dir)
     error(self, 2)
