@@ -290,6 +290,7 @@ static void on_loaded(void *user, int rc, const struct script_error *err)
     struct bench *b = user;
 
     if (rc < 0) {
+        mr__policies_log_failure(&b->log, err);
         give_up(b);
         tell_loaded(b, err->text);
         return;

@@ -81,6 +81,8 @@ struct policies_load {
 /* Builds a generation aside, runs every `load` (which may wait, so mr__policies_hooks()' tick must
  * be called meanwhile), then swaps. -EBUSY: another load is under way, done will not be called. */
 int mr__policies_load(struct policies *p, const struct policies_load *load);
+/* Says in the log why a load has failed, with its traceback, for whoever has no line of his own. */
+void mr__policies_log_failure(struct log *log, const struct script_error *err);
 /* The sources of the generation before, loaded again. -ENOENT: there is none; -EBUSY. */
 int mr__policies_rollback(struct policies *p,
                           void (*done)(void *user, int rc, const struct script_error *err),

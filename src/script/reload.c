@@ -131,14 +131,11 @@ static void throw_away(struct generation *g)
     mr__generation_destroy(g);
 }
 
-static void log_refusal(struct policies *p, const struct script_error *err)
+void mr__policies_log_failure(struct log *log, const struct script_error *err)
 {
     struct log_field fields[] = {LOG_STR("error", err->text), LOG_STR("traceback", err->traceback)};
 
-    if (p->opts.log) {
-        mr__log(p->opts.log, MR_LOG_ERROR, "policy", "load failed", fields,
-                err->traceback[0] != '\0' ? 2 : 1);
-    }
+    mr__log(log, MR_LOG_ERROR, "policy", "load failed", fields, err->traceback[0] != '\0' ? 2 : 1);
 }
 
 /* Ends the load that is under way. done may start the next one. */
@@ -146,9 +143,6 @@ static void end_load(struct policies *p, int rc, const struct script_error *err)
 {
     p->is_loading = false;
     p->loading = NULL;
-    if (rc != 0) {
-        log_refusal(p, err);
-    }
     p->load_done(p->load_user, rc, err);
 }
 

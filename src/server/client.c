@@ -281,12 +281,16 @@ static void print_keys(FILE *out, const char *head, const json_t *list)
 
 static int show_reload(struct client *c, const json_t *a)
 {
+    const json_t *warnings = json_object_get(a, "warnings");
     bool is_check = c->q->is_check != 0;
 
     fprintf(c->out, is_check ? "ok, generation %lld would be replaced\n" : "ok, generation %lld\n",
             int_of(a, "generation"));
     print_keys(c->out, is_check ? "would change: " : "changed: ", json_object_get(a, "changed"));
     print_keys(c->out, "needs a restart: ", json_object_get(a, "restart"));
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        fprintf(c->out, "warning: %s\n", json_string_value(json_array_get(warnings, i)));
+    }
     return 0;
 }
 

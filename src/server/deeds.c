@@ -131,7 +131,7 @@ static json_t *policies(void *user)
 
 static void on_reloaded(void *user, const struct reload_result *r)
 {
-    json_t *live, *restart;
+    json_t *live, *restart, *warnings;
 
     if (r->rc < 0) {
         mr__api_refuse(user, r->rc == -ENOENT ? NOT_FOUND : REFUSED,
@@ -144,9 +144,14 @@ static void on_reloaded(void *user, const struct reload_result *r)
         json_array_append_new(r->changes[i].is_live ? live : restart,
                               json_string(r->changes[i].key));
     }
+    warnings = json_array();
+    for (size_t i = 0; i < r->n_warnings; i++) {
+        const char *text = r->warnings[i].text; /* with a path, which need not be UTF-8 */
+        json_array_append_new(warnings, mr__view_text((struct str){text, strlen(text)}));
+    }
     mr__api_answer(user, OK,
-                   json_pack("{s:I, s:o, s:o}", "generation", (json_int_t)r->generation, "changed",
-                             live, "restart", restart));
+                   json_pack("{s:I, s:o, s:o, s:o}", "generation", (json_int_t)r->generation,
+                             "changed", live, "restart", restart, "warnings", warnings));
 }
 
 static void reload(void *user, enum api_reload kind, struct api_later *later)

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FILES_MAX = 1024, BY_MAX = 24 };
+enum { FILES_MAX = 1024, BY_MAX = 24, WARNINGS_MAX = 2 /* relay ports, open ports */ };
 
 struct request {
     enum reload_kind kind;
@@ -31,6 +31,8 @@ struct reload {
     bool is_running, is_going_on;
     struct reload_change *changes; /* room for every setting */
     size_t n_changes;
+    struct reload_warning warnings[WARNINGS_MAX];
+    size_t n_warnings;
     uint64_t ok, failed;
     bool is_last_ok;
 };
@@ -108,9 +110,11 @@ static void log_end(struct reload *r, const struct reload_result *result)
     struct log *log = r->opts.log;
 
     if (result->rc < 0) {
-        MR_LOG(log, is_counted(&r->now, result->rc) ? MR_LOG_ERROR : MR_LOG_WARN, "reload",
-               "refused, what was in use goes on", LOG_STR("what", name_of(r->now.kind)),
-               LOG_STR("by", r->now.by), LOG_STR("error", result->text));
+        struct log_field fields[] = {LOG_STR("what", name_of(r->now.kind)),
+                                     LOG_STR("by", r->now.by), LOG_STR("error", result->text),
+                                     LOG_STR("traceback", result->traceback)};
+        mr__log(log, is_counted(&r->now, result->rc) ? MR_LOG_ERROR : MR_LOG_WARN, "reload",
+                "refused, what was in use goes on", fields, *result->traceback ? 4 : 3);
         return;
     }
     MR_LOG(log, MR_LOG_INFO, "reload", r->now.kind == MR_RELOAD_CHECK ? "would be fine" : "in use",
@@ -126,15 +130,20 @@ static void log_end(struct reload *r, const struct reload_result *result)
 
 static void go_on(struct reload *r);
 
-static void finish(struct reload *r, int rc, const char *text)
+static void finish(struct reload *r, int rc, const char *text, const char *traceback)
 {
     struct generation_info info;
-    struct reload_result result = {.rc = rc, .text = text, .changes = r->changes};
+    struct reload_result result = {.rc = rc,
+                                   .text = text,
+                                   .traceback = traceback,
+                                   .changes = r->changes,
+                                   .warnings = r->warnings};
     struct request now = r->now;
 
     mr__policies_generation(r->opts.policies, &info);
     result.generation = info.number;
     result.n_changes = rc == 0 ? r->n_changes : 0;
+    result.n_warnings = rc == 0 ? r->n_warnings : 0;
     if (is_counted(&now, rc)) {
         r->ok += rc == 0;
         r->failed += rc < 0;
@@ -156,7 +165,15 @@ static void refuse(struct reload *r, int rc, const char *text)
     if (rc == -ENOENT && r->now.kind != MR_ROLLBACK) {
         rc = -EINVAL; /* a file that is missing is a mistake like any other */
     }
-    finish(r, rc, text && *text ? text : mr_strerror(rc));
+    finish(r, rc, text && *text ? text : mr_strerror(rc), "");
+}
+
+/* What policies have to say of it. */
+static void refuse_load(struct reload *r, int rc, const struct script_error *err)
+{
+    r->n_changes = 0;
+    finish(r, rc == -ENOENT ? -EINVAL : rc, *err->text ? err->text : mr_strerror(rc),
+           err->traceback);
 }
 
 /* ---- on its way -------------------------------------------------------------------------- */
@@ -168,7 +185,23 @@ static int settle_settings(struct reload *r)
     return mr__settings_adopt(r->next.settings, r->opts.start->settings, NULL, NULL);
 }
 
-static void log_ports(struct reload *r, const struct port_report *report)
+/* "moonrelay.lua:3: ports[7777]: 0.0.0.0:7777/udp cannot be opened: ..., nor can 2 more" */
+static void warn_of_ports(struct reload *r, const char *what, const struct mr_addr *first, int rc,
+                          size_t n)
+{
+    char address[MR_ADDR_TEXT_MAX], more[48] = "";
+
+    assert(r->n_warnings < WARNINGS_MAX);
+    mr_addr_format(first, address, sizeof address);
+    if (n > 1) {
+        snprintf(more, sizeof more, ", nor can %zu more", n - 1);
+    }
+    snprintf(r->warnings[r->n_warnings].text, sizeof r->warnings[0].text,
+             "%s: %s/udp cannot be opened: %s%s", what, address, mr_strerror(rc), more);
+    r->n_warnings++;
+}
+
+static void tell_ports(struct reload *r, const struct port_report *report)
 {
     char text[MR_ADDR_TEXT_MAX];
 
@@ -182,6 +215,8 @@ static void log_ports(struct reload *r, const struct port_report *report)
         MR_LOG(r->opts.log, MR_LOG_WARN, "reload", "relay ports cannot be opened",
                LOG_UINT("ports", report->asked - report->opened), LOG_STR("first", text),
                LOG_STR("error", mr_strerror(report->first_error)));
+        warn_of_ports(r, "udp_relay_ports", &report->first_failed, report->first_error,
+                      report->asked - report->opened);
     }
 }
 
@@ -190,7 +225,7 @@ static void open_fronts(struct reload *r)
 {
     const struct config *c = r->next.config;
     struct open_report report;
-    char text[MR_ADDR_TEXT_MAX];
+    char text[MR_ADDR_TEXT_MAX], what[320];
 
     mr__service_open_fronts(r->opts.service, mr__config_ports(c), mr__config_port_count(c), &report,
                             mr__control_now_ns(r->opts.control));
@@ -204,6 +239,9 @@ static void open_fronts(struct reload *r)
                LOG_UINT("ports", report.failed), LOG_STR("first", text),
                LOG_STR("at", report.first_place),
                LOG_STR("error", mr_strerror(report.first_error)));
+        snprintf(what, sizeof what, "%.300s: ports[%u]", report.first_place,
+                 report.first_failed.port);
+        warn_of_ports(r, what, &report.first_failed, report.first_error, report.failed);
     }
 }
 
@@ -216,7 +254,7 @@ static int adopt(struct reload *r)
                                         mr__control_now_ns(r->opts.control));
 
     mr__service_set_hooks(r->opts.service, mr__policies_hooks(r->opts.policies));
-    log_ports(r, &report);
+    tell_ports(r, &report);
     if (rc == 0) {
         open_fronts(r);
         *r->opts.start = r->next;
@@ -234,7 +272,7 @@ static void adopt_and_finish(struct reload *r)
 
     snprintf(text, sizeof text, "the policies are in use, the settings are not: %s",
              mr_strerror(rc));
-    finish(r, rc, rc < 0 ? text : "");
+    finish(r, rc, rc < 0 ? text : "", "");
 }
 
 static void on_loaded(void *user, int rc, const struct script_error *err)
@@ -242,9 +280,9 @@ static void on_loaded(void *user, int rc, const struct script_error *err)
     struct reload *r = user;
 
     if (rc < 0) {
-        refuse(r, rc, err ? err->text : NULL);
+        refuse_load(r, rc, err);
     } else if (r->now.kind == MR_RELOAD_CHECK) {
-        finish(r, 0, "");
+        finish(r, 0, "", "");
     } else {
         adopt_and_finish(r);
     }
@@ -257,11 +295,12 @@ static void on_rolled_back(void *user, int rc, const struct script_error *err)
     struct reload *r = user;
     struct mr_server_error why = {.text = ""};
 
+    if (rc < 0 && err) {
+        refuse_load(r, rc, err);
+        return;
+    }
     if (rc < 0) {
-        refuse(r, rc,
-               rc == -ENOENT ? "there is no generation before this one"
-               : err         ? err->text
-                             : NULL);
+        refuse(r, rc, rc == -ENOENT ? "there is no generation before this one" : NULL);
         return;
     }
     rc =
@@ -287,7 +326,7 @@ static void begin(struct reload *r)
     r->first = (r->first + 1) % MR_RELOAD_WAITING_MAX;
     r->n_waiting--;
     r->is_running = true;
-    r->n_changes = 0;
+    r->n_changes = r->n_warnings = 0;
     mr__control_tell(r->opts.control, CONTROL_RELOADING);
     if (r->now.kind == MR_ROLLBACK) {
         rc = mr__policies_rollback(r->opts.policies, on_rolled_back, r);

@@ -28,12 +28,20 @@ struct reload_change {
     bool is_live; /* in force (of a check: would be); else a restart is needed */
 };
 
+/* What could not be done of one that is in use: ports that somebody else has. One line. */
+struct reload_warning {
+    char text[512];
+};
+
 struct reload_result {
-    int rc;           /* 0, or a negative errno: -ENOENT (nothing to go back to) ... */
-    const char *text; /* why not, one line; "" */
+    int rc;                /* 0, or a negative errno: -ENOENT (nothing to go back to) ... */
+    const char *text;      /* why not, one line; "" */
+    const char *traceback; /* of a policy's error, for the log; "" */
     uint64_t generation;
     const struct reload_change *changes;
     size_t n_changes;
+    const struct reload_warning *warnings;
+    size_t n_warnings;
 };
 
 struct reload_options {

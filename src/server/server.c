@@ -217,6 +217,7 @@ static void turn(struct mr_server *s, int most_ms)
 }
 
 struct loaded {
+    struct log *log;
     bool is_done;
     int rc;
     struct script_error why;
@@ -228,8 +229,9 @@ static void on_loaded(void *user, int rc, const struct script_error *why)
 
     l->is_done = true;
     l->rc = rc;
-    if (why) {
-        l->why = *why;
+    l->why = *why;
+    if (rc < 0) {
+        mr__policies_log_failure(l->log, why);
     }
 }
 
@@ -248,7 +250,7 @@ static int load_policies(struct mr_server *s, struct mr_server_error *err)
 {
     struct policies_options opts = {
         .log = &s->log, .service = s->service, .host = mr__control_host(s->control)};
-    struct loaded l = {.rc = -EINTR, .why = {.text = ""}};
+    struct loaded l = {.log = &s->log, .rc = -EINTR, .why = {.text = ""}};
     struct policies_load load;
     int rc;
 

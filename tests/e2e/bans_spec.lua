@@ -30,7 +30,7 @@ local function with(source, fn, opts)
   opts = operator.options(opts or {})
   opts.config = ([[return { policies = {
     { "bans", source = "%s", every = 1, timeout = 1 }, "dynamic" } }]]):format(source)
-  opts.allow_log = { "load failed", "refused, what was in use" }
+  opts.allow_log = { "refused, what was in use" }
   daemon.with(opts, function(server)
     local game = traffic.start(player.pair(server))
     fn(server)

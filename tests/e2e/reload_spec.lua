@@ -21,8 +21,9 @@ local loop = require "loop"
 local control = require "control"
 local player = require "player"
 local tcp = require "tcp"
+local udp = require "udp"
 
-local REFUSED = { "reload: refused", "policy: load failed" }
+local REFUSED = { "reload: refused" }
 
 local function refusing(word)
   return 'return { register = function() return false, "' .. word .. '" end }\n'
@@ -98,6 +99,21 @@ describe("a reload", function()
     end)
   end)
 
+  it("a_refused_reload_is_one_line_of_the_log_with_where_it_was_raised", function()
+    with({ allow_log = REFUSED }, function(server)
+      write(server, "mine.lua", "local function f() error('on purpose') end\nreturn { load = function() f() end }")
+      assert.equal(422, post(server, "/v1/reload").status)
+      server:await_log("on purpose")
+      local lines = {}
+      for line in server:stdout():gmatch("[^\n]+") do
+        if line:find("on purpose", 1, true) then lines[#lines + 1] = line end
+      end
+      assert.equal(1, #lines, table.concat(lines, "\n"))
+      assert.is_truthy(lines[1]:find("refused, what was in use goes on what=reload by=control", 1, true), lines[1])
+      assert.is_truthy(lines[1]:find("in function 'f'", 1, true), lines[1])
+    end)
+  end)
+
   it("a_check_changes_nothing", function()
     with({ allow_log = REFUSED }, function(server)
       write(server, "mine.lua", refusing("second"))
@@ -131,6 +147,28 @@ describe("a reload", function()
       assert.equal(200, post(server, "/v1/reload").status)
       server:await_metric("moonrelay_ports", { state = "free" }, 8)
       server.base_fds = server:fds()
+    end)
+  end)
+
+  it("ports_that_somebody_else_has_are_named_by_the_answer", function()
+    with({ config = config 'udp_relay_ports = "0+3"', set = { udp_relay_ports = false },
+      files = { ["mine.lua"] = "return {}" } }, function(server)
+      local open, relay = udp.open("0.0.0.0", 0), udp.open("0.0.0.0", 0)
+      write(server, "moonrelay.lua", ('return { settings = { udp_relay_ports = "0+3,%d" },\n  ports = { [%d] = { '
+        .. 'target = "127.0.0.1:9000" } } }\n'):format(relay.port, open.port))
+      local response = post(server, "/v1/reload")
+      assert.equal(200, response.status, response.body)
+      local warnings = response.body:match('"warnings":(%b[])')
+      for _, words in ipairs {
+        ("moonrelay.lua:2: ports[%d]: 0.0.0.0:%d/udp cannot be opened: "):format(open.port, open.port),
+        ("udp_relay_ports: 0.0.0.0:%d/udp cannot be opened: "):format(relay.port),
+      } do
+        assert.is_truthy(warnings:find(words, 1, true), warnings)
+      end
+      local said = daemon.run { "reload", "--control", server.dir .. "/control.sock" }
+      assert.equal(0, said.code, said.stderr)
+      local line = ("\nwarning: [^\n]*moonrelay.lua:2: ports%%[%d%%]"):format(open.port)
+      assert.is_truthy(said.stdout:find(line), said.stdout)
     end)
   end)
 

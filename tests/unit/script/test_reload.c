@@ -102,7 +102,7 @@ TEST(a_reload_that_fails_leaves_the_generation_before_alone_and_says_where)
         if (!strstr(rig.err.text, broken[i][1])) {
             fprintf(stderr, "# %s\n# %s\n", broken[i][1], rig.err.text);
         }
-        CHECK(strstr(rig.log_text, "load failed") != NULL);
+        CHECK(strstr(rig.log_text, "failed") == NULL); /* whoever asked says it, once */
         CHECK_EQ(info().number, 1);
         CHECK_EQ(info().generations, 1);
         snprintf(expected, sizeof expected, "admit ttl=%zu", i + 1);
