@@ -150,4 +150,23 @@ fresh
 plant core/planted.c "/* SPDX-License-Identifier: MIT */\nvoid f(void)\n{\n$(printf '    ;\\n%.0s' {1..70})}\n"
 caught a_function_over_seventy_lines_is_caught '73 lines, at most 70' "$style" "$work/tree"
 
+# The list itself names a guard and a test here; the runner looks only in the tree that it lies in.
+guards() {
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/"{scripts,src,tests/unit/core}
+  cp "$MR_SOURCE_DIR"/scripts/guards* "$work/tree/scripts"
+  printf 'keep(1);\n%b' "$1" >"$work/tree/src/planted.c"
+  printf 'TEST(%s)\n' "$2" >"$work/tree/tests/unit/core/test_planted.c"
+  cat >"$work/tree/tests/guards.lua" <<'END'
+return { { about = "a", guard = "b", file = "src/planted.c", find = "keep(1);", put = "", test = "unit/core/planted",
+  name = "it_is_kept" } }
+END
+}
+guards "" it_is_kept
+passes a_guard_that_is_there_passes "$work/tree/scripts/guards" --check
+guards 'keep(1);\n' it_is_kept
+caught a_guard_that_is_in_two_places_is_caught 'src/planted.c has this 2 times' "$work/tree/scripts/guards" --check
+guards "" it_was_renamed
+caught a_guard_whose_test_is_gone_is_caught "has no test 'it_is_kept'" "$work/tree/scripts/guards" --check
+
 exit "$failed"
