@@ -22,7 +22,10 @@
 #include <string.h>
 
 enum {
-    LISTEN_BACKLOG = 1024,
+    /* All players of a server that was stopped for a moment come back at once. Whom the queue does
+     * not hold waits for the next of TCP's tries, tens of seconds in the end. As much as Linux
+     * gives. */
+    LISTEN_BACKLOG = 4096,
     ACCEPTS_PER_TURN = 64,      /* a burst of connections lets others have their turn */
     BACK_OFF_MS = 100,          /* listener rests when the machine is out of descriptors */
     CLOSE_MS = 3000,            /* flush and the peer's FIN take at most so long */

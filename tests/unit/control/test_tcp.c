@@ -8,6 +8,8 @@
 #include "loop.h"
 #include "test.h"
 
+#include <sys/resource.h>
+
 enum { OUTPUT_BYTES = 64 * 1024, CONNS_MAX = 2000 };
 
 struct fixture {
@@ -371,6 +373,59 @@ TEST(connections_that_come_and_go_leave_nothing)
     tear_down(&f);
 }
 
+static bool is_connected(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+    return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
+}
+
+static long system_backlog(void)
+{
+    FILE *file = fopen("/proc/sys/net/core/somaxconn", "r");
+    long n = 0;
+
+    if (file) {
+        if (fscanf(file, "%ld", &n) != 1) {
+            n = 0;
+        }
+        fclose(file);
+    }
+    return n;
+}
+
+TEST(players_who_come_while_nobody_accepts_wait_in_line)
+{
+    enum { PLAYERS = 3000 };
+    struct fixture f;
+    struct rlimit before, more;
+    static int fds[PLAYERS];
+    unsigned waiting = 0;
+
+    REQUIRE_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < PLAYERS + 100 || system_backlog() < PLAYERS) {
+        TEST_SKIP("this machine has too few descriptors or too short a queue");
+    }
+    more = (struct rlimit){.rlim_cur = before.rlim_max, .rlim_max = before.rlim_max};
+    REQUIRE_EQ(setrlimit(RLIMIT_NOFILE, &more), 0);
+    set_up(&f); /* the loop does not turn until the end */
+    for (int i = 0; i < PLAYERS; i++) {
+        fds[i] = client_open(&f.at);
+    }
+    CHECK_EVENTUALLY(({
+        while (waiting < PLAYERS && is_connected(fds[waiting])) {
+            waiting++;
+        }
+        waiting == PLAYERS;
+    }));
+    CHECK_EQ(waiting, (unsigned)PLAYERS);
+    for (int i = 0; i < PLAYERS; i++) {
+        close(fds[i]);
+    }
+    tear_down(&f);
+    REQUIRE_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 TEST_MAIN(TEST_CASE(what_is_sent_comes_back_and_a_half_closed_client_still_gets_it),
           TEST_CASE(a_connection_refused_while_it_is_accepted_gets_the_reason),
           TEST_CASE(a_reset_is_reported_once_and_as_a_reset),
@@ -380,4 +435,5 @@ TEST_MAIN(TEST_CASE(what_is_sent_comes_back_and_a_half_closed_client_still_gets_
           TEST_CASE(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins),
           TEST_CASE(a_stop_flushes_what_is_queued_and_takes_nobody_new),
           TEST_CASE(connections_beyond_the_cap_are_ended),
-          TEST_CASE(connections_that_come_and_go_leave_nothing))
+          TEST_CASE(connections_that_come_and_go_leave_nothing),
+          TEST_CASE(players_who_come_while_nobody_accepts_wait_in_line))
