@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- Players who come, go, move, join and shout at random, all at once: whatever happens, the figures add up and
 -- nothing of it is left. What a test of one thing at a time does not meet is met here, under the sanitizers.
--- The seed is printed with a failure; E2E_SEED repeats one.
+-- TEST_SEED repeats what is drawn, though not how the processes take turns.
 --
 -- What is held here, and by which test:
 --   shared ports, dynamic relays, exhaustion, life        a_storm_of_players_leaves_nothing_behind
@@ -16,6 +16,7 @@ local control = require "control"
 local daemon = require "daemon"
 local loop = require "loop"
 local resolver = require "resolver"
+local seed = require "seed"
 local tcp = require "tcp"
 local udp = require "udp"
 
@@ -108,8 +109,7 @@ describe("a storm", function()
   -- Runs the storm and checks the sums of every page on the way. Another storm may be done at each step, and be
   -- over at the end; what others send is not counted.
   local function run(server, step_of_another, end_of_another, others_send)
-    local seed = tonumber(os.getenv "E2E_SEED") or os.time()
-    math.randomseed(seed)
+    local drawn = seed.begin()
     local all, all_oids, sent, is_relay_port = {}, {}, { n = 0 }, {}
     for _, port in ipairs(server.relay_ports) do is_relay_port[port] = true end
     for i = 1, PLAYERS do
@@ -162,7 +162,7 @@ describe("a storm", function()
         + page:value("moonrelay_kernel_drops_total") <= sent.n)
       assert.is_true(page:value("moonrelay_packets_total", { direction = "out" }) > 0)
     end)
-    if not ok then error("E2E_SEED=" .. seed .. ": " .. tostring(type(err) == "table" and err.message or err), 0) end
+    if not ok then error(("TEST_SEED=%.17g: %s"):format(drawn, type(err) == "table" and err.message or err), 0) end
   end
 
   -- Every slot is free again: as many as its maximum come in, one more does not.

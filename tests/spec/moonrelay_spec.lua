@@ -4,6 +4,7 @@
 local ffi = require "ffi"
 local core = require "moonrelay_core"
 local moonrelay = require "moonrelay"
+local seed = require "seed"
 
 ffi.cdef [[
 struct moonrelay_pollfd { int fd; short events, revents; };
@@ -801,9 +802,7 @@ describe("misuse", function()
   end)
 
   it("of any kind does no harm", function()
-    local seed = os.time()
-    print("# seed " .. seed)
-    math.randomseed(seed)
+    seed.begin()
     local values = {
       function() return nil end,
       function() return math.random(-2, 70000) end,

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- Whatever players, strangers, policies and operators do: a slot has as many holders as there are live
 -- sessions and relays with its key. Random stories, played on relay.testing; TESTING_SEED repeats one.
+local seed = require "seed"
 local testing = require "relay.testing"
 
 local POLICY = [[
@@ -58,8 +59,6 @@ return {
   },
 }
 ]]
-
-local seed = tonumber(os.getenv("TESTING_SEED")) or os.time()
 
 local function any(list) return list[math.random(#list)] end
 
@@ -156,14 +155,13 @@ local function check(w)
   for i = 1, 6 do n["r/10.0.0." .. i] = n["r/10.0.0." .. i] or 0 end
   for key, count in pairs(n) do
     local ok, how = holds(w.t, key, count)
-    assert(ok, ("%s has %s holders than the %d that live (seed %d)"):format(key, tostring(how), count, seed))
+    assert(ok, ("%s has %s holders than the %d that live"):format(key, tostring(how), count))
   end
 end
 
 describe("slots", function()
   it("have as many holders as live", function()
-    print("# TESTING_SEED=" .. seed)
-    math.randomseed(seed)
+    seed.begin()
     local actions = { "join", "join", "join", "leave", "connect", "connect", "connect", "drop", "drop", "advance",
       "advance", "close", "kick", "reload", "block" }
     -- Where ports or ids run out, what was taken before them goes back.

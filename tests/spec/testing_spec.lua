@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- relay.testing by itself: every call and field, what it refuses, and that nothing of it is left behind.
 local core = require "moonrelay_core"
+local seed = require "seed"
 local testing = require "relay.testing"
 
 local function bench(chunk, options)
@@ -432,8 +433,8 @@ describe("what a test sees", function()
   end)
 
   it("is the same for the same seed", function()
-    local function story(seed)
-      local t = testing.new { seed = seed }
+    local function story(number)
+      local t = testing.new { seed = number }
       local h, c, j = game(t)
       return table.concat({ h.session.oid, c.session.oid, j.relay.id, j.host_relay.id }, " ")
     end
@@ -536,9 +537,7 @@ end)
 
 describe("the C module", function()
   it("refuses hostile arguments without harm", function()
-    local seed = os.time()
-    print("# seed " .. seed)
-    math.randomseed(seed)
+    seed.begin()
     local values = {
       function() return nil end,
       function() return math.random(-2, 70000) end,

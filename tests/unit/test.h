@@ -53,6 +53,7 @@ struct test_case {
 enum {
     TEST_EVENTUALLY_MS = 10000, /* far above any real wait, so that a slow machine fails nothing */
     TEST_SKIP_CODE = 77,        /* what ctest is told to read as "skipped" */
+    TEST_SEED_DEFAULT = 1,      /* any number; the same in seed.lua */
 };
 
 static atomic_int
@@ -60,6 +61,7 @@ static atomic_int
 static const char *test_skip_reason;
 static jmp_buf test_end;
 static uint64_t test_random_state;
+static bool test_random_begun; /* by the running test */
 
 /* ---- values -------------------------------------------------------------------------------- */
 
@@ -314,17 +316,41 @@ static inline void test_pause(void)
 #define REQUIRE_EVENTUALLY(cond) \
     TEST_OR_END(test_report(TEST_UNTIL(cond), __FILE__, __LINE__, "in the end " #cond))
 
-/* The next number of a repeatable sequence (splitmix64). The seed is drawn at the first use and
- * printed; TEST_SEED=<seed> in the environment repeats a run. Not for several threads at once. */
-static inline uint64_t test_random(void)
+/* The seed of this run: one number for everybody, so that a red run concerns the change and not
+ * luck; TEST_SEED=<n> in the environment is another, TEST_SEED=random a fresh one. A drawn one is
+ * put into the environment, where the other files of the program and its children find it. */
+static inline uint64_t test_seed(void)
 {
-    if (test_random_state == 0) {
-        const char *given = getenv("TEST_SEED");
-        if (given) {
-            test_random_state = strtoull(given, NULL, 0);
-        } else if (getrandom(&test_random_state, sizeof test_random_state, 0) < 0) {
+    const char *given = getenv("TEST_SEED");
+    char text[24], *end;
+    uint64_t seed = TEST_SEED_DEFAULT;
+
+    if (!given || !*given) {
+        return seed;
+    }
+    if (strcmp(given, "random") == 0) {
+        if (getrandom(&seed, sizeof seed, 0) != sizeof seed) {
             abort();
         }
+        snprintf(text, sizeof text, "%" PRIu64, seed);
+        setenv("TEST_SEED", text, 1);
+        return seed;
+    }
+    seed = strtoull(given, &end, 0);
+    if (*end) {
+        fprintf(stderr, "# TEST_SEED=%s: a number or \"random\" is expected\n", given);
+        exit(1);
+    }
+    return seed;
+}
+
+/* The next number of a repeatable sequence (splitmix64), which begins anew with each test, so that
+ * one that is run alone does the same. The seed is printed. Not for several threads at once. */
+static inline uint64_t test_random(void)
+{
+    if (!test_random_begun) {
+        test_random_begun = true;
+        test_random_state = test_seed();
         fprintf(stderr, "# TEST_SEED=%" PRIu64 "\n", test_random_state);
     }
     uint64_t z = (test_random_state += 0x9e3779b97f4a7c15u);
@@ -394,6 +420,7 @@ static inline int test_run(const struct test_case *t)
 
     atomic_store_explicit(&test_failures, 0, memory_order_relaxed);
     test_skip_reason = NULL;
+    test_random_begun = false;
     test_call(t);
     test_check_leftovers(fds, threads);
     if (atomic_load_explicit(&test_failures, memory_order_relaxed) > 0) {

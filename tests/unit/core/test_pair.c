@@ -270,11 +270,8 @@ static void remember_stale(struct trial *s, mr_relay_id id)
     s->stale[s->n_stale < 32 ? s->n_stale++ : test_random_below(32)] = id;
 }
 
-static void do_create(struct trial *s)
+static void create_relay(struct trial *s, uint32_t port, unsigned addr, bool is_manual)
 {
-    uint32_t port = (uint32_t)test_random_below(PORTS);
-    unsigned addr = (unsigned)test_random_below(ADDRS);
-    bool is_manual = test_random_below(6) == 0;
     struct relay_setup setup = {.timeout_ns = 30 * second, .is_manual = is_manual};
     struct mr_addr a = peer(addr);
     mr_relay_id id = 0;
@@ -295,6 +292,14 @@ static void do_create(struct trial *s)
         CHECK_NE(s->stale[i], id);
     s->m.relays[port] = (struct model_relay){
         .id = id, .addr = addr, .since = ++s->m.clock, .egress = port, .is_manual = is_manual};
+}
+
+static void do_create(struct trial *s)
+{
+    uint32_t port = (uint32_t)test_random_below(PORTS);
+    unsigned addr = (unsigned)test_random_below(ADDRS);
+
+    create_relay(s, port, addr, test_random_below(6) == 0);
 }
 
 static void do_free(struct trial *s)
@@ -348,9 +353,8 @@ static void do_move(struct trial *s)
     }
 }
 
-static void do_pair(struct trial *s)
+static void pair_relays(struct trial *s, mr_relay_id a, mr_relay_id b)
 {
-    mr_relay_id a = any_id(s), b = test_random_below(8) ? any_id(s) : a;
     int rc = mr__tables_pair(&s->t, a, b), room = model_pair_find(&s->m, 0, 0);
     unsigned latches, pairs = model_count(&s->m, &latches);
 
@@ -368,6 +372,13 @@ static void do_pair(struct trial *s)
     }
 }
 
+static void do_pair(struct trial *s)
+{
+    mr_relay_id a = any_id(s), b = test_random_below(8) ? any_id(s) : a;
+
+    pair_relays(s, a, b);
+}
+
 static void do_unpair(struct trial *s)
 {
     mr_relay_id a = any_id(s), b = any_id(s);
@@ -380,7 +391,7 @@ static void do_unpair(struct trial *s)
 }
 
 /* Any two that are a pair, so that not nearly all of it is refused. */
-static int any_pair(struct trial *s, mr_relay_id *id, mr_relay_id *other)
+static void any_pair(struct trial *s, mr_relay_id *id, mr_relay_id *other)
 {
     int pair, side = (int)test_random_below(2), tries = 0;
 
@@ -391,16 +402,17 @@ static int any_pair(struct trial *s, mr_relay_id *id, mr_relay_id *other)
     *other = s->m.pairs[pair][!side];
     if (test_random_below(10) == 0)
         *other = any_id(s);
-    pair = is_live(s, *id) && is_live(s, *other) && *id != *other
-               ? model_pair_find(&s->m, *id, *other)
-               : -1;
-    return pair;
 }
 
-static void do_watch(struct trial *s)
+/* The pair whose legs are two; -1: none. */
+static int pair_with_legs(const struct trial *s, mr_relay_id a, mr_relay_id b)
 {
-    mr_relay_id a, b;
-    int pair = any_pair(s, &a, &b);
+    return is_live(s, a) && is_live(s, b) && a != b ? model_pair_find(&s->m, a, b) : -1;
+}
+
+static void watch_leg(struct trial *s, mr_relay_id a, mr_relay_id b)
+{
+    int pair = pair_with_legs(s, a, b);
 
     CHECK_EQ(mr__tables_watch(&s->t, a, b), pair >= 0 ? 0 : -ENOENT);
     if (pair >= 0) {
@@ -410,6 +422,14 @@ static void do_watch(struct trial *s)
             leg->state = LEG_FRESH;
         CHECK_EQ(mr__tables_is_fresh(&s->t, a, b), leg->state == LEG_FRESH);
     }
+}
+
+static void do_watch(struct trial *s)
+{
+    mr_relay_id a, b;
+
+    any_pair(s, &a, &b);
+    watch_leg(s, a, b);
 }
 
 static int expected_of_latch(struct trial *s, const struct model_leg *leg, unsigned addr,
@@ -427,13 +447,12 @@ static int expected_of_latch(struct trial *s, const struct model_leg *leg, unsig
     return latches == MAX_LATCHES || 2 * pairs + latches + 1 > 2 * MAX_PAIRS ? -ENOSPC : 0;
 }
 
-static void do_latch(struct trial *s)
+static void latch_leg(struct trial *s, mr_relay_id id, mr_relay_id other, unsigned addr)
 {
-    unsigned addr = (unsigned)test_random_below(SEEN);
     struct mr_addr a = peer(addr);
-    mr_relay_id id, other;
     struct latch *latch;
-    int pair = any_pair(s, &id, &other), rc = mr__tables_latch(&s->t, id, other, &a, &latch);
+    int pair = pair_with_legs(s, id, other);
+    int rc = mr__tables_latch(&s->t, id, other, &a, &latch);
     struct model_leg *leg;
 
     if (pair < 0) {
@@ -454,13 +473,45 @@ static void do_latch(struct trial *s)
     }
 }
 
+static void do_latch(struct trial *s)
+{
+    mr_relay_id id, other;
+
+    any_pair(s, &id, &other);
+    latch_leg(s, id, other, (unsigned)test_random_below(SEEN));
+}
+
+/* What luck may never bring about: a pair that is latched on both sides. */
+static void latch_both_legs(struct trial *s)
+{
+    uint32_t first = (uint32_t)test_random_below(PORTS);
+    uint32_t second_port = (first + 1 + (uint32_t)test_random_below(PORTS - 1)) % PORTS;
+    mr_relay_id a, b;
+
+    do_clear(s);
+    create_relay(s, first, 0, false);
+    create_relay(s, second_port, 1, false);
+    a = s->m.relays[first].id;
+    b = s->m.relays[second_port].id;
+    pair_relays(s, a, b);
+    watch_leg(s, a, b);
+    watch_leg(s, b, a);
+    latch_leg(s, a, b, SEEN - 1);
+    latch_leg(s, b, a, SEEN - 2);
+}
+
 static void do_unlatch(struct trial *s)
 {
     mr_relay_id id, other;
-    int pair = any_pair(s, &id, &other);
-    struct model_leg *leg = pair < 0 ? NULL : &s->m.legs[pair][side_of(&s->m, pair, id)];
-    bool is_latched = leg && leg->is_latched;
+    struct model_leg *leg = NULL;
+    bool is_latched;
+    int pair;
 
+    any_pair(s, &id, &other);
+    pair = pair_with_legs(s, id, other);
+    if (pair >= 0)
+        leg = &s->m.legs[pair][side_of(&s->m, pair, id)];
+    is_latched = leg && leg->is_latched;
     CHECK_EQ(mr__tables_latched(&s->t, id, other) != NULL, is_latched);
     CHECK_EQ(mr__tables_unlatch(&s->t, id, other), is_latched ? 0 : -ENOENT);
     if (is_latched)
@@ -661,14 +712,17 @@ static void run_trial(enum mr__pairing pairing)
 
         for (; pick >= ops[i].weight; i++)
             pick -= ops[i].weight;
-        ops[i].run(&s);
+        if (round % (ROUNDS / 8) == 0)
+            latch_both_legs(&s);
+        else
+            ops[i].run(&s);
         check_all(&s, round);
     }
     do_clear(&s);
     check_all(&s, ROUNDS);
     CHECK_GT(s.changes, (uint64_t)ROUNDS / 10);
     CHECK_GT(s.latches, 10u);
-    CHECK_GT(s.double_latches, 0u);
+    CHECK_GE(s.double_latches, 8u);
     CHECK_GT(s.uses, 10u);
     close_trial(&s);
 }

@@ -3,13 +3,7 @@
  * The world behind world.h. One thread.
  */
 #include "world.h"
-
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
+#include "test.h"
 
 /* Counters of test.h belong to one file, so what fails here ends the program. */
 #define NEED(cond)                                                               \
@@ -419,18 +413,15 @@ static void open_engine(struct world *w, enum mr_io io)
     NEED((mr_create(&w->mr, &o)) == 0);
 }
 
-/* Of this run: WORLD_SEED in the environment repeats it. */
+/* Each world of a run has its own: n of the run's and how many there were before. */
 static uint64_t seed(void)
 {
-    static uint64_t drawn;
-    const char *given = getenv("WORLD_SEED");
+    static uint64_t opened;
 
-    if (drawn == 0) {
-        NEED(getrandom(&drawn, sizeof drawn, 0) == sizeof drawn);
-        drawn = given ? strtoull(given, NULL, 0) : drawn;
-        fprintf(stderr, "# WORLD_SEED=%" PRIu64 "\n", drawn);
+    if (opened == 0) {
+        fprintf(stderr, "# TEST_SEED=%" PRIu64 "\n", test_seed());
     }
-    return drawn++;
+    return test_seed() + opened++;
 }
 
 struct world *world_open(const char *const *settings)
