@@ -25,4 +25,24 @@ return {
     test = "unit/service/join",
     name = "errors_of_joins_come_in_their_order_and_never_as_a_connect_line",
   },
+
+  -- ---- floods
+  {
+    about = "a hundred thousand relays end in one tick and the control thread is busy with nothing else",
+    guard = "a thousand ends a call",
+    file = "src/engine/expiry.c",
+    find = "looks < LOOKS_PER_POLL && mr->ended_now < ENDS_PER_POLL",
+    put = "looks < UINT32_MAX",
+    test = "unit/engine/expiry",
+    name = "a_hundred_thousand_that_are_due_at_once_end_a_thousand_a_call",
+  },
+  {
+    about = "each of a thousand ends costs a system call a worker, to wake it",
+    guard = "what a call issues goes to the workers together",
+    file = "src/engine/poll.c",
+    find = "    mr__control_gather(mr);\n",
+    put = "",
+    test = "unit/engine/expiry",
+    name = "a_hundred_ends_reach_a_worker_together_so_that_it_is_woken_once",
+  },
 }

@@ -71,6 +71,20 @@ struct command *mr__control_command(struct mr *mr, enum command_type type, uint3
 void mr__control_send(struct mr *mr)
 {
     mr->log.last++;
+    if (!mr->is_gathering)
+        mr__control_flush(mr);
+}
+
+/* A worker that has nothing else to do falls asleep between two commands and costs a system call to
+ * wake: a thousand ends of relays would be two thousand of them. */
+void mr__control_gather(struct mr *mr)
+{
+    mr->is_gathering = 1;
+}
+
+void mr__control_gathered(struct mr *mr)
+{
+    mr->is_gathering = 0;
     mr__control_flush(mr);
 }
 

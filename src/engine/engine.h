@@ -144,6 +144,7 @@ struct mr {
     uint32_t heap_count;
     uint32_t open_ports, free_port, unused_port;
     uint32_t ended_now; /* in this mr_poll() */
+    int is_gathering;   /* what is issued goes into the rings together, later */
     struct queue removing, closing;
     uint32_t next_worker; /* whose events come first */
     int must_poll;        /* mr_timeout_ms() is 0 */
@@ -167,6 +168,9 @@ int mr__control_init(struct mr *mr);
 /* A command to fill; it is issued by mr__control_send(). */
 struct command *mr__control_command(struct mr *mr, enum command_type type, uint32_t port);
 void mr__control_send(struct mr *mr);
+/* From the first on mr__control_send() wakes no worker, until the second. */
+void mr__control_gather(struct mr *mr);
+void mr__control_gathered(struct mr *mr);
 /* Puts what waits into the rings. */
 void mr__control_flush(struct mr *mr);
 uint64_t mr__control_in_force(const struct mr *mr);

@@ -213,10 +213,12 @@ static unsigned step(struct mr *mr, struct mr_event *events, unsigned max)
     if (mr->is_inline)
         mr__worker_turn(&mr->workers[0], 0);
     mr->now_ns = mr__engine_now(mr);
+    mr__control_gather(mr);
     mr__port_refresh_addresses(mr);
     n = settle(mr, events, max);
     n += read_events(mr, events + n, max - n);
     n += mr__expiry_run(mr, events + n, max - n);
+    mr__control_gathered(mr);
     return n;
 }
 

@@ -6,6 +6,8 @@
 #include "rig.h"
 #include "test.h"
 
+#include "engine/engine.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -326,6 +328,55 @@ TEST(a_hundred_thousand_that_are_due_at_once_end_a_thousand_a_call)
     free(events);
 }
 
+/* A clock that looks how many commands a worker could see, whenever it is read. */
+static struct {
+    struct mr *mr;
+    uint32_t most;
+} watched;
+
+static uint64_t watching_clock(void *user)
+{
+    if (watched.mr) {
+        uint32_t n = mr__ring_count(&watched.mr->workers[0].commands);
+
+        watched.most = n > watched.most ? n : watched.most;
+    }
+    return rig_clock(user);
+}
+
+TEST(a_hundred_ends_reach_a_worker_together_so_that_it_is_woken_once)
+{
+    enum { RELAYS = 100 };
+    struct mr_options o = rig_virtual_options();
+    struct rig *rig;
+
+    o.workers = 1;
+    o.clock_ns = watching_clock;
+    rig = open_rig(o, RELAYS);
+    for (uint32_t i = 0; i < RELAYS; i++) {
+        struct mr_relay_spec spec;
+        mr_relay_id id;
+
+        mr_relay_spec_init(&spec, sizeof spec);
+        spec.port = i;
+        spec.peer = rig_addr("10.0.0.1:1");
+        spec.limits.ttl_ns = second;
+        REQUIRE_EQ(mr_relay_create(rig->mr, &spec, &id), 0);
+    }
+    rig_settle(rig);
+    /* From here on nobody but us touches the worker's ring. */
+    mr__worker_stop(&rig->mr->workers[0]);
+    rig_now_ns += second;
+    watched.mr = rig->mr;
+    rig_poll(rig);
+    watched.mr = NULL;
+    CHECK_EQ(rig->mr->ended_now, RELAYS);
+    CHECK_EQ(watched.most, 0);
+    CHECK_GE(mr__ring_count(&rig->mr->workers[0].commands), RELAYS);
+    rig_close(rig);
+    free(rig);
+}
+
 TEST(a_port_is_taken_until_the_end_was_told)
 {
     struct rig *rig = open_rig(rig_virtual_options(), 1);
@@ -408,5 +459,6 @@ TEST_MAIN(TEST_CASE(a_relay_ends_when_it_was_idle_for_its_time_not_before_and_so
           TEST_CASE(the_lifetimes_of_the_settings_only_drop_and_can_be_restarted),
           TEST_CASE(a_short_lifetime_has_no_soon),
           TEST_CASE(a_hundred_thousand_that_are_due_at_once_end_a_thousand_a_call),
+          TEST_CASE(a_hundred_ends_reach_a_worker_together_so_that_it_is_woken_once),
           TEST_CASE(a_port_is_taken_until_the_end_was_told),
           TEST_CASE(what_waits_in_the_sockets_is_read_before_anything_ends))
