@@ -43,7 +43,7 @@ static const char whole[] =
     "  --set KEY=VALUE  a setting; may be repeated\n"
     "  --watch          reload when a policy file changes (for development)\n"
     "  --control PATH   the control socket; else where the settings say\n"
-    "  --json           print answers as JSON\n"
+    "  --json           print answers as JSON, errors as {\"error\": TEXT}\n"
     "\n"
     "Settings come from --set, then the environment (MOONRELAY_KEY, NORAY_KEY), .env in the\n"
     "working directory, the config file, and defaults. The log goes to stdout; what ends a\n"
@@ -61,7 +61,7 @@ static const char whole[] =
     "\n"                                                                         \
     "  --control PATH   its control socket; else where the settings say: the\n"  \
     "                   setting `control`, read as by serve (--config, --set)\n" \
-    "  --json           print the answer as JSON\n"
+    "  --json           print the answer as JSON, an error as {\"error\": TEXT}\n"
 
 static const struct page {
     const char *command, *text;

@@ -147,8 +147,13 @@ static int ask(const struct mr_server_options *opts, const struct arguments *arg
     q.is_json = args->is_json;
     q.is_check = args->is_check;
     q.is_cancel = args->is_cancel;
-    return mr_server_ask(opts, &q, stdout, &err) < 0 ? complain(err.text, err.code)
-                                                     : MR_SERVER_EXIT_OK;
+    if (mr_server_ask(opts, &q, stdout, &err) == 0) {
+        return MR_SERVER_EXIT_OK;
+    }
+    if (!q.is_json) { /* else it was printed */
+        complain(err.text, err.code);
+    }
+    return err.code;
 }
 
 static int print_ticket(const struct arguments *args)

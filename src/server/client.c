@@ -6,6 +6,7 @@
  * To add one, add it to `commands`, the way its answer is shown, and the endpoint in
  * control/api.c. Start reading at mr_server_ask().
  */
+#include "control/view.h"
 #include "server/columns.h"
 #include "server/moonrelay/server.h"
 #include "server/startup.h"
@@ -33,6 +34,7 @@ struct client {
     char path[MR_CONTROL_PATH_BYTES];
     char *text; /* of the answer */
     size_t n;
+    char code[32]; /* the daemon's, of its error */
 };
 
 struct command {
@@ -472,6 +474,7 @@ static int fail_refused(struct client *c, const json_t *answer)
     const char *code = text_of(answer, "code");
     bool is_usage = strcmp(code, "refused") == 0 || strcmp(code, "bad-request") == 0;
 
+    snprintf(c->code, sizeof c->code, "%s", code);
     return mr__startup_fail(c->err, is_usage ? MR_SERVER_EXIT_USAGE : MR_SERVER_EXIT_FAILED,
                             -EINVAL, "%s", text_of(answer, "error"));
 }
@@ -598,39 +601,64 @@ static int find_socket(struct client *c, const struct mr_server_options *opts)
     return rc;
 }
 
-int mr_server_ask(const struct mr_server_options *opts, const struct mr_server_question *given,
-                  FILE *out, struct mr_server_error *err)
+static int ask(struct client *c, const struct mr_server_options *opts)
 {
-    struct mr_server_question q;
-    struct client c = {.q = &q, .err = err, .out = out};
-    const struct command *command;
+    const struct mr_server_question *q = c->q;
+    const struct command *command = find_command(q->command);
     int rc;
 
-    mr_server_question_init(&q, sizeof q);
-    memcpy(&q, given, given->size < sizeof q ? given->size : sizeof q);
-    command = find_command(q.command);
     if (!command) {
-        return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, -EINVAL, "no such question: %.100s",
-                                q.command);
+        return mr__startup_fail(c->err, MR_SERVER_EXIT_USAGE, -EINVAL, "no such question: %.100s",
+                                q->command);
     }
-    if (q.n_args < command->least || q.n_args > command->most) {
-        return mr__startup_fail(err, MR_SERVER_EXIT_USAGE, -EINVAL,
+    if (q->n_args < command->least || q->n_args > command->most) {
+        return mr__startup_fail(c->err, MR_SERVER_EXIT_USAGE, -EINVAL,
                                 "expected: moonrelay %s%s%s; see moonrelay %s --help",
                                 command->word, *command->usage ? " " : "", command->usage,
                                 command->word);
     }
-    rc = check_time(&c, command);
+    rc = check_time(c, command);
     if (rc == 0) {
-        rc = find_socket(&c, opts);
+        rc = find_socket(c, opts);
     }
     if (rc < 0) {
         return rc;
     }
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    c.easy = curl_easy_init();
-    rc = c.easy ? run(&c, command)
-                : mr__startup_fail(err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
-    curl_easy_cleanup(c.easy);
-    free(c.text);
+    c->easy = curl_easy_init();
+    rc = c->easy ? run(c, command)
+                 : mr__startup_fail(c->err, MR_SERVER_EXIT_FAILED, -ENOMEM, "out of memory");
+    curl_easy_cleanup(c->easy);
+    free(c->text);
+    return rc;
+}
+
+/* Whoever reads JSON reads one object in any case. */
+static void print_error(const struct client *c)
+{
+    struct str text = {c->err->text, strlen(c->err->text)};
+    json_t *v =
+        json_pack("{s:o, s:s*}", "error", mr__view_text(text), "code", *c->code ? c->code : NULL);
+
+    if (v) {
+        json_dumpf(v, c->out, JSON_INDENT(2));
+        fputc('\n', c->out);
+    }
+    json_decref(v);
+}
+
+int mr_server_ask(const struct mr_server_options *opts, const struct mr_server_question *given,
+                  FILE *out, struct mr_server_error *err)
+{
+    struct mr_server_question q;
+    struct client c = {.q = &q, .err = err, .out = out};
+    int rc;
+
+    mr_server_question_init(&q, sizeof q);
+    memcpy(&q, given, given->size < sizeof q ? given->size : sizeof q);
+    rc = ask(&c, opts);
+    if (rc < 0 && q.is_json) {
+        print_error(&c);
+    }
     return rc;
 }

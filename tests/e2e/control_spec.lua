@@ -14,6 +14,7 @@
 --   errors                                                what_is_wrong_has_a_status_and_a_code
 --   a client that goes away meanwhile                     a_client_that_goes_away_disturbs_nobody
 --   the commands of the command line                      the_commands_print_tables_or_json
+--   errors as JSON                                        with_json_an_error_is_an_object_with_the_same_status
 --   ticket                                                a_ticket_lets_a_player_in
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
@@ -302,6 +303,31 @@ end)
 
 describe("the commands", function()
   after_each(loop.close_owned)
+
+  it("with_json_an_error_is_an_object_with_the_same_status", function()
+    with({ allow_log = { "on purpose" } }, function(server)
+      for _, case in ipairs {
+        { 'no such session', 'not%-found', "kick", "nobody" },
+        { 'on purpose', 'failed', "call", "mine", "fail" },
+        { 'TIME \\"soon\\"', nil, "block", "198.51.100.7", "soon" },
+        { 'expected: moonrelay close', nil, "close" },
+      } do
+        local plain = cli(server, unpack(case, 3, 6))
+        local args = { unpack(case, 3, 6) }
+        args[#args + 1] = "--json"
+        local json = cli(server, unpack(args))
+        assert.not_equal(0, plain.code)
+        assert.equal(plain.code, json.code)
+        assert.equal("", json.stderr)
+        assert.is_truthy(json.stdout:find('^{\n  "error": "[^\n]*' .. case[1]), json.stdout)
+        assert.equal(case[2] ~= nil, json.stdout:find('"code": "' .. (case[2] or "") .. '"\n}\n$') ~= nil, json.stdout)
+      end
+    end)
+    local nobody = daemon.run { "status", "--json", "--control", "/nonexistent/control.sock" }
+    assert.equal(1, nobody.code)
+    assert.is_truthy(nobody.stdout:find('^{\n  "error": "cannot reach /nonexistent/control.sock: '), nobody.stdout)
+    assert.equal("", nobody.stderr)
+  end)
 
   it("the_commands_print_tables_or_json", function()
     with({}, function(server)

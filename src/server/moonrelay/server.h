@@ -110,7 +110,7 @@ struct mr_server_question {
     const char *command;
     const char *const *args;
     size_t n_args;
-    int is_json;   /* print the answer as it came, else tables for a person */
+    int is_json;   /* print the answer as it came, or {error, code}; else tables for a person */
     int is_check;  /* reload: only say whether it would work */
     int is_cancel; /* drain: take it back */
 };
