@@ -35,7 +35,6 @@ enum command {
 #define X(constant, word, operands, flags) CLI_##constant,
     MR_COMMANDS(X)
 #undef X
-        CLI_COMMAND_COUNT
 };
 
 enum { CLI_OPERANDS_MAX = 34 };

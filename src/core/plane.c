@@ -554,13 +554,6 @@ void mr__plane_drop_held(struct plane *p, enum mr_verdict verdict, uint32_t n)
     add(&p->totals.verdicts[verdict], n);
 }
 
-void mr__plane_count(struct plane *p, enum mr_verdict verdict, uint32_t n, uint64_t bytes)
-{
-    add(&p->totals.received_packets, n);
-    add(&p->totals.received_bytes, bytes);
-    add(&p->totals.verdicts[verdict], n);
-}
-
 void mr__plane_sum(const struct plane *p, uint32_t port, struct relay_sum *sum)
 {
     const struct relay_counts *c = &p->counts[port];

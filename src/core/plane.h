@@ -147,10 +147,6 @@ void mr__plane_drop_held(struct plane *p, enum mr_verdict verdict, uint32_t n);
 /* ... or go through mr__plane_batch() again with MR__RX_AGAIN. */
 void mr__plane_unhold(struct plane *p, uint32_t n);
 
-/* Counts n datagrams that never reached mr__plane_batch(), e.g. refused by a mute:
- * received and verdict at once. */
-void mr__plane_count(struct plane *p, enum mr_verdict verdict, uint32_t n, uint64_t bytes);
-
 /* Commands, between batches. As mr__relays_*, and the counts start at 0. */
 int mr__plane_add(struct plane *p, uint32_t port, uint32_t generation, const struct mr_addr *addr,
                   uint32_t flags, uint32_t egress);

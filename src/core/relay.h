@@ -39,11 +39,10 @@ typedef uint64_t mr_relay_id;
 
 /* Bits of struct relay.flags. */
 enum mr__relay_flag {
-    MR__RELAY_MANUAL = 1 << 0,  /* what its peer sends goes to the embedder, unlimited and
-                                 * uncounted but for the verdict (mirrored to the shared line) */
-    MR__RELAY_DYNAMIC = 1 << 1, /* made for a stranger; for counts and caps, ignored here */
-    MR__RELAY_LINKED = 1 << 2,  /* reached by raw links only: it is not in the index by address,
-                                 * has no pairs, and no stranger's business (shared line as well) */
+    MR__RELAY_MANUAL = 1 << 0, /* what its peer sends goes to the embedder, unlimited and
+                                * uncounted but for the verdict (mirrored to the shared line) */
+    MR__RELAY_LINKED = 1 << 1, /* reached by raw links only: it is not in the index by address,
+                                * has no pairs, and no stranger's business (shared line as well) */
 };
 
 /* Bits of struct relay.port_flags: they outlive the port's relays. */

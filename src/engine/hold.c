@@ -426,8 +426,3 @@ struct hold_flow *mr__hold_after(const struct hold *h, const struct hold_flow *f
 {
     return at_or_null(h, flow->next);
 }
-
-struct hold_flow *mr__hold_oldest_quiet(const struct hold *h)
-{
-    return at_or_null(h, h->quiet.first);
-}

@@ -112,6 +112,5 @@ struct hold_flow *mr__hold_due(const struct hold *h);
 /* The pending flow that has waited longest, and the one after it. NULL: none. */
 struct hold_flow *mr__hold_oldest(const struct hold *h);
 struct hold_flow *mr__hold_after(const struct hold *h, const struct hold_flow *flow);
-struct hold_flow *mr__hold_oldest_quiet(const struct hold *h);
 
 #endif

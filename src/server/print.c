@@ -24,10 +24,8 @@ static void print_row(FILE *out, const struct settings *s, size_t i)
     mr__settings_row(s, i, &row);
     source = mr__settings_source_name(row.source);
     fprintf(out, "%-32s %-24s %-7s %s%s%s%s\n", row.key, *row.value ? row.value : "(empty)",
-            !row.has_effect ? "later"
-            : row.is_live   ? "live"
-                            : "restart",
-            source, row.place ? " (" : "", row.place ? row.place : "", row.place ? ")" : "");
+            row.is_live ? "live" : "restart", source, row.place ? " (" : "",
+            row.place ? row.place : "", row.place ? ")" : "");
 }
 
 static void print_one(FILE *out, const struct settings *s, size_t i)

@@ -48,7 +48,7 @@ static void compare(struct reload *r)
 
         mr__settings_row(r->opts.start->settings, i, &before);
         mr__settings_row(r->next.settings, i, &after);
-        if (strcmp(before.value, after.value) != 0 && after.has_effect) {
+        if (strcmp(before.value, after.value) != 0) {
             r->changes[r->n_changes++] =
                 (struct reload_change){.key = after.key, .is_live = after.is_live};
         }

@@ -226,8 +226,4 @@ const char *mr__service_not_ready(struct service *s, uint64_t now_ns);
 /* All workers have answered within the last second. */
 bool mr__service_is_alive(struct service *s, uint64_t now_ns);
 
-/* ---- what the policy layer reads and does (more with the later parts of module relay). */
-struct hook_session_iter;
-bool mr__service_session(const struct service *s, uint64_t id, struct hook_session *out);
-
 #endif

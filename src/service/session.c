@@ -85,16 +85,6 @@ void mr__session_view(const struct session *p, struct hook_session *out)
     };
 }
 
-bool mr__service_session(const struct service *s, uint64_t id, struct hook_session *out)
-{
-    const struct session *p = mr__session_find(s, id);
-
-    if (p) {
-        mr__session_view(p, out);
-    }
-    return p != NULL;
-}
-
 /* ---- places -------------------------------------------------------------------------------- */
 
 static struct place *find_place(const struct service *s, const struct mr_addr *addr)

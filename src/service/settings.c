@@ -375,10 +375,6 @@ static int resolve_row(struct settings *s, size_t i, const struct offer *best,
                  describe_place(place, sizeof place, best), why);
         return rc < 0 ? rc : 1;
     }
-    if (rc == 0 && best && row->flags & MR_SETTING_LATER && strcmp(text, row->preset) != 0) {
-        rc = say(s, false, "%s = %s (%s) has no effect yet: this version only checks it", best->key,
-                 quote(quoted, text, n), describe_place(place, sizeof place, best));
-    }
     return rc;
 }
 
@@ -516,7 +512,7 @@ int mr__settings_adopt(struct settings *fresh, const struct settings *running,
     for (size_t i = 0; i < mr__setting_row_count; i++) {
         const struct setting_row *row = &mr__setting_rows[i];
 
-        if (row->flags & (MR_SETTING_LIVE | MR_SETTING_LATER)) {
+        if (row->flags & MR_SETTING_LIVE) {
             continue;
         }
         /* Of the same text, a value may differ by what the process had room for. */
@@ -626,7 +622,6 @@ void mr__settings_row(const struct settings *s, size_t i, struct settings_row *o
         .source = s->sources[i],
         .place = s->places[i],
         .is_live = row->flags & MR_SETTING_LIVE,
-        .has_effect = !(row->flags & MR_SETTING_LATER),
         .help = row->help,
     };
 }

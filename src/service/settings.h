@@ -133,7 +133,6 @@ struct settings_row {
     enum settings_source source;
     const char *place; /* or NULL */
     bool is_live;      /* a reload can change it */
-    bool has_effect;   /* false: read and checked, but what it governs comes with a later version */
     const char *help;  /* one line: meaning, unit, range */
 };
 size_t mr__settings_row_count(void);

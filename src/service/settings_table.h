@@ -13,8 +13,7 @@ enum { MR_SETTING_WHY_MAX = 160 };
 enum setting_flags {
     MR_SETTING_NORAY = 1 << 0,  /* noray has it: NORAY_<KEY> is read as well */
     MR_SETTING_STRING = 1 << 1, /* the field is a const char * that the values own */
-    MR_SETTING_LATER = 1 << 2,  /* read and checked; what it governs is not built yet */
-    MR_SETTING_LIVE = 1 << 3,   /* a reload changes it: see mr__service_apply_settings() */
+    MR_SETTING_LIVE = 1 << 2,   /* a reload changes it: see mr__service_apply_settings() */
 };
 
 struct setting_row {

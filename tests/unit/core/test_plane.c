@@ -644,18 +644,6 @@ TEST(a_new_relay_at_a_port_counts_from_zero)
     close_scene(&s);
 }
 
-TEST(datagrams_that_never_reached_the_plane_are_counted_whole)
-{
-    struct scene s;
-
-    open_scene(&s, (struct relay_setup){0});
-    mr__plane_count(&s.p, MR_VERDICT_MUTED, 3, 300);
-    CHECK_EQ(s.p.totals.received_packets, 3u);
-    CHECK_EQ(s.p.totals.received_bytes, 300u);
-    CHECK_EQ(s.p.totals.verdicts[MR_VERDICT_MUTED], 3u);
-    close_scene(&s);
-}
-
 TEST(a_batch_decides_exactly_as_its_datagrams_one_by_one)
 {
     struct scene many, one;
@@ -792,6 +780,5 @@ TEST_MAIN(TEST_CASE(a_flooding_relay_does_not_push_others_below_their_share_of_t
           TEST_CASE(held_datagrams_are_received_once_and_end_in_one_verdict),
           TEST_CASE(a_released_flow_goes_through_the_plane_without_being_received_again),
           TEST_CASE(a_new_relay_at_a_port_counts_from_zero),
-          TEST_CASE(datagrams_that_never_reached_the_plane_are_counted_whole),
           TEST_CASE(a_batch_decides_exactly_as_its_datagrams_one_by_one),
           TEST_CASE(two_workers_share_one_relays_limit_and_activity))
