@@ -284,9 +284,22 @@ static void on_created(struct service *s, struct pending *pending, const struct 
     }
 }
 
+/* A game that begins. Who has a relay or a flow here already comes back to one that runs, and what
+ * a script opens somebody of ours wants. */
+static bool is_kept_out(const struct service *s, const struct knock *k)
+{
+    const struct source *source = mr__source_find(s, &k->from);
+
+    return s->drain.is_on && !k->opening && (!source || source->dynamics == 0);
+}
+
 void mr__target_make(struct service *s, struct knock *k)
 {
-    if (look(s, k)) {
+    const struct refusal draining = {.code = MR_CODE_DRAINING, .reason = ""};
+
+    if (is_kept_out(s, k)) {
+        mr__knock_refuse(s, k, k->reason, &draining);
+    } else if (look(s, k)) {
         mr__knock_create(s, k, k->port + 1, on_created);
     }
 }

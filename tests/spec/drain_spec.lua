@@ -77,6 +77,24 @@ describe("a drain", function()
     assert.is_true(t.drained)
   end)
 
+  it("takes no new flow at an open port, but who has one comes back", function()
+    local t = testing.new()
+    assert(t:load { policies = {}, ports = { [7777] = { target = "10.4.4.4:7000" } } })
+    local function knock(sender)
+      local d = t:drop { sender = sender, port = 7777 }
+      t:advance(0)
+      return d
+    end
+    assert.is_true(knock("203.0.113.5:4000").ok)
+    t:drain(600)
+    local d = knock("203.0.113.6:4000")
+    assert.same({ false, "draining" }, { d.ok, d.code })
+    assert.is_true(knock("203.0.113.5:4001").ok)
+    assert.is_false(t.drained)
+    t:advance(31)
+    assert.is_true(t.drained)
+  end)
+
   it("of nobody ends at once", function()
     local t = testing.new()
     assert.is_true(t:drain(600))

@@ -419,6 +419,33 @@ TEST(caps_bind_flows_to_targets_by_client_and_share_but_not_by_server)
     let_world_close();
 }
 
+static double new_flow_drops(void)
+{
+    return world_metric(w, "moonrelay_drops_total{reason=\"new_flow\"}");
+}
+
+TEST(a_drain_lets_flows_go_on_and_their_clients_come_back_but_nobody_new)
+{
+    char to[MR_ADDR_TEXT_MAX];
+
+    open_world(NULL, "10.4.4.4:7000");
+    world_inject(w, client, FRONT, 10);
+    REQUIRE_EQ(targets(), 1.0);
+    REQUIRE_EQ(mr__service_drain(w->service, 600000000000, "test", w->now_ns), 0);
+    world_inject(w, "198.51.100.9:4000", FRONT, 10);
+    CHECK_EQ(targets(), 1.0);
+    CHECK_EQ(new_flow_drops(), 1.0);
+    CHECK_EQ(world_decide(w, client, FRONT, to, NULL), MR_VERDICT_FORWARD);
+    world_inject(w, "203.0.113.5:4001", FRONT, 10); /* started again, or behind another mapping */
+    CHECK_EQ(targets(), 2.0);
+    CHECK_EQ(new_flow_drops(), 1.0);
+    REQUIRE_EQ(mr__service_drain_cancel(w->service, "test", w->now_ns), 0);
+    world_advance(w, 2000); /* quiet for a second */
+    world_inject(w, "198.51.100.9:4000", FRONT, 10);
+    CHECK_EQ(targets(), 3.0);
+    let_world_close();
+}
+
 TEST(a_port_that_is_not_listed_any_more_closes_with_its_last_flow)
 {
     struct open_port_info info;
@@ -637,6 +664,7 @@ TEST_MAIN(TEST_CASE(a_target_is_written_as_host_and_port),
           TEST_CASE(what_changes_during_a_lookup_is_seen_after_it),
           TEST_CASE(two_open_ports_have_a_flow_of_one_client_each),
           TEST_CASE(caps_bind_flows_to_targets_by_client_and_share_but_not_by_server),
+          TEST_CASE(a_drain_lets_flows_go_on_and_their_clients_come_back_but_nobody_new),
           TEST_CASE(a_port_that_is_not_listed_any_more_closes_with_its_last_flow),
           TEST_CASE(a_port_that_closes_takes_no_flow_whose_lookup_was_under_way),
           TEST_CASE(a_flow_never_leaves_from_the_port_that_it_comes_in_at),
