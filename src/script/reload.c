@@ -11,6 +11,8 @@
 
 #include "base/alloc.h"
 #include "service/blocks.h"
+#include "service/players.h"
+#include "service/store.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +24,50 @@ void mr__generation_hold(struct generation *g)
 {
     g->users++;
 }
+
+/* ---- what policies kept ---------------------------------------------------------------------- */
+
+static bool has_policy(const struct generation *g, struct str name)
+{
+    for (size_t i = 0; g && i < g->n; i++) {
+        if (strlen(g->policies[i].name) == name.n &&
+            memcmp(g->policies[i].name, name.s, name.n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Objects of a generation that still runs point to stores, and a rollback shall find what was
+ * kept. One that loads opens none. */
+static bool is_owner(void *user, struct str name)
+{
+    const struct policies *p = user;
+    const struct policy_sources *before = p->before;
+
+    for (size_t i = 0; before && i < before->n; i++) {
+        if (strlen(before->items[i].name) == name.n &&
+            memcmp(before->items[i].name, name.s, name.n) == 0) {
+            return true;
+        }
+    }
+    for (const struct generation *g = p->retired; g; g = g->next) {
+        if (has_policy(g, name)) {
+            return true;
+        }
+    }
+    return has_policy(p->generation, name) || has_policy(p->loading, name);
+}
+
+/* Stores and limiters outlive reloads, but not for ever the policies they are of. */
+static void keep_stores(struct policies *p)
+{
+    if (p->opts.service) {
+        mr__stores_keep(mr__service_stores(p->opts.service), is_owner, p);
+    }
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static void end_retired(struct policies *p, struct generation *g)
 {
@@ -41,6 +87,7 @@ void mr__generation_let_go(struct policies *p, struct generation *g)
 {
     if (--g->users == 0 && g->stage == GENERATION_RETIRED) {
         end_retired(p, g);
+        keep_stores(p);
     }
 }
 
@@ -101,6 +148,7 @@ static void swap(struct policies *p, struct generation *g, const struct str *own
     p->load_seconds = (double)(p->opts.mono_ns(p->opts.user) - p->load_start_ns) / 1e9;
     retire(p, old);
     keep_lists(p, owners);
+    keep_stores(p);
     mr__generation_use(g);
 }
 

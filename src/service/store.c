@@ -73,6 +73,7 @@ struct limiter {
 
 struct stores {
     struct shelf *first;
+    struct shelf *gone; /* nobody's any more; their entries go a few at a time */
     unsigned n;
     size_t bytes;
     struct table_key key;
@@ -132,8 +133,30 @@ static struct entry *find(const struct shelf *shelf, struct str key, uint64_t no
     return NULL;
 }
 
+static void free_shelf(struct shelf *shelf);
+
+/* Forgets at most `most` of what nobody can see any more; how many those were. */
+static unsigned forget_gone(struct stores *s, unsigned most)
+{
+    unsigned n = 0;
+
+    while (s->gone && n < most) {
+        struct shelf *shelf = s->gone;
+
+        n += forget_due(shelf, UINT64_MAX, most - n);
+        if (shelf->due.n == 0) {
+            s->gone = shelf->next;
+            free_shelf(shelf);
+        }
+    }
+    return n;
+}
+
 static bool forget_one_anywhere(struct stores *s, uint64_t now_ns)
 {
+    if (forget_gone(s, 1) > 0) {
+        return true;
+    }
     for (struct shelf *shelf = s->first; shelf; shelf = shelf->next) {
         if (forget_due(shelf, now_ns, 1) > 0) {
             return true;
@@ -216,12 +239,36 @@ void mr__stores_destroy(struct stores *s)
     if (!s) {
         return;
     }
+    forget_gone(s, UINT32_MAX);
     while (s->first) {
         struct shelf *shelf = s->first;
         s->first = shelf->next;
         free_shelf(shelf);
     }
     mr__free(s);
+}
+
+/* A store may have millions of entries, so all but an empty one are left to the ticks. */
+void mr__stores_keep(struct stores *s, bool (*is_kept)(void *user, struct str owner), void *user)
+{
+    struct shelf **at = &s->first;
+
+    while (*at) {
+        struct shelf *shelf = *at;
+
+        if (is_kept(user, (struct str){shelf->owner, shelf->owner_n})) {
+            at = &shelf->next;
+            continue;
+        }
+        *at = shelf->next;
+        s->n--;
+        if (shelf->due.n == 0) {
+            free_shelf(shelf);
+        } else {
+            shelf->next = s->gone;
+            s->gone = shelf;
+        }
+    }
 }
 
 static bool is_same(const char *a, size_t a_n, struct str b)
@@ -515,6 +562,7 @@ void mr__stores_tick(struct stores *s, uint64_t now_ns)
 {
     unsigned left = TICK_ENTRIES_MAX;
 
+    left -= forget_gone(s, left);
     for (struct shelf *shelf = s->first; shelf && left > 0; shelf = shelf->next) {
         left -= forget_due(shelf, now_ns, left);
     }

@@ -42,12 +42,15 @@ struct stores *mr__stores_create(const struct table_key *key);
 void mr__stores_destroy(struct stores *s); /* accepts NULL */
 
 /* max: 1 to MR_STORE_ENTRIES_MAX (else -EINVAL); ttl_ns 0: for ever. -ENOSPC above MR_STORES_MAX,
- * -ENOMEM. The pointer lives as long as the stores. */
+ * -ENOMEM. The pointer lives until mr__stores_keep() lets go of its owner. */
 int mr__stores_open(struct stores *s, struct str owner, struct str name, uint64_t max,
                     uint64_t ttl_ns, struct store **out);
 
 /* As it is, not opened with other bounds; NULL: there is none. */
 struct store *mr__stores_find(const struct stores *s, struct str owner, struct str name);
+
+/* Lets go of what has an owner that is not kept; the names are free for others at once. */
+void mr__stores_keep(struct stores *s, bool (*is_kept)(void *user, struct str owner), void *user);
 
 /* Expired entries are never seen; a time to live runs from the first write of a key, and is not
  * prolonged by later ones. set with MR_STORE_NIL deletes. 0; -ENOSPC: full; -ENOMEM; -EINVAL: key

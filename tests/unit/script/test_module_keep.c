@@ -8,6 +8,8 @@
 #include "act.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 static struct act a;
 
@@ -191,7 +193,66 @@ TEST(a_policy_that_loads_may_look_at_what_was_kept)
     act_end(&a);
 }
 
-TEST_MAIN(TEST_CASE(a_store_keeps_scalars_by_key),
+/* A chain of one policy, whose file is written before. */
+static int load_chain(const char *name, const char *body)
+{
+    char file[32], text[1024], config[64];
+
+    snprintf(file, sizeof file, "%s.lua", name);
+    snprintf(text, sizeof text,
+             "local relay = require 'relay' return { create = function() %s return {} end }", body);
+    snprintf(config, sizeof config, "return { policies = { './%s' } }", file);
+    rig_file(&a.rig, file, text);
+    return a.rig.policies ? rig_reload(&a.rig, config) : rig_load(&a.rig, config);
+}
+
+TEST(what_a_policy_kept_goes_when_no_rollback_brings_it_back)
+{
+    static const char open_all[] = "for i = 1, 256 do relay.store('s' .. i):set('k', 'v') end";
+    static const char open_one[] = "relay.limiter('l', { rate = 1 }):take 'k'";
+    static const char look[] = "if relay.store('s256'):get 'k' ~= 'v' then error 'lost' end";
+    static const char look_again[] = "if relay.store('s256'):get 'k' then error 'kept' end";
+
+    act_begin(&a, NULL);
+    REQUIRE_EQ(load_chain("p", open_all), 0);
+    CHECK_STR(act_ask(&a), "admit");
+    REQUIRE_EQ(load_chain("q", open_one), 0);
+    CHECK_STR(act_ask(&a), "failed policy-error by q"); /* 256 are there, for a rollback */
+    REQUIRE_EQ(load_chain("p", look), 0);
+    CHECK_STR(act_ask(&a), "admit");
+    REQUIRE_EQ(load_chain("q", open_one), 0);
+    REQUIRE_EQ(load_chain("q", "  relay.limiter('l', { rate = 1 }):take 'k'"), 0);
+    CHECK_STR(act_ask(&a), "admit");
+    REQUIRE_EQ(load_chain("p", look_again), 0);
+    CHECK_STR(act_ask(&a), "admit");
+    act_end(&a);
+}
+
+TEST(what_a_policy_kept_stays_while_something_of_it_is_under_way)
+{
+    static const char wait[] = "local s = relay.store 'x' s:set('k', 'v') relay.sleep(1)"
+                               " if s:get 'k' ~= 'v' then error 'lost' end";
+    struct hook_event ev = rig_event(MR_HOOK_CREATE);
+    struct rig_request waiting;
+    const struct hooks *hooks;
+
+    act_begin(&a, NULL);
+    REQUIRE_EQ(load_chain("p", wait), 0);
+    CHECK_STR(rig_start_asking(&a.rig, &waiting, &ev), "");
+    REQUIRE_EQ(load_chain("q", ""), 0);
+    REQUIRE_EQ(load_chain("q", " "), 0);
+    world_advance(a.world, 1100);
+    hooks = mr__policies_hooks(a.rig.policies);
+    hooks->tick(hooks->self, a.world->now_ns);
+    CHECK_STR(waiting.text, "admit");
+    REQUIRE_EQ(load_chain("p", "if relay.store('x'):get 'k' then error 'kept' end"), 0);
+    CHECK_STR(act_ask(&a), "admit");
+    act_end(&a);
+}
+
+TEST_MAIN(TEST_CASE(what_a_policy_kept_goes_when_no_rollback_brings_it_back),
+          TEST_CASE(what_a_policy_kept_stays_while_something_of_it_is_under_way),
+          TEST_CASE(a_store_keeps_scalars_by_key),
           TEST_CASE(a_policy_that_loads_may_look_at_what_was_kept),
           TEST_CASE(what_is_kept_is_not_used_before_the_policy_is),
           TEST_CASE(what_is_kept_outlives_the_generation_and_belongs_to_the_policys_name),

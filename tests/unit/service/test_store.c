@@ -237,6 +237,48 @@ TEST(no_more_stores_and_limiters_are_opened_than_there_may_be)
     destroyed(all);
 }
 
+static bool is_of(void *user, struct str owner)
+{
+    return owner.n == strlen(user) && memcmp(owner.s, user, owner.n) == 0;
+}
+
+TEST(what_is_nobodys_any_more_makes_room_at_once_and_goes_a_few_entries_at_a_time)
+{
+    struct stores *all = created();
+    struct store *kept = NULL, *gone = NULL, *empty = NULL, *s = NULL;
+    char name[16];
+
+    CHECK_EQ(mr__stores_open(all, text("p"), text("x"), 10, 0, &kept), 0);
+    CHECK_EQ(set(kept, "k", number(1), 0), 0);
+    CHECK_EQ(mr__stores_open(all, text("q"), text("empty"), 10, 0, &empty), 0);
+    CHECK_EQ(mr__stores_open(all, text("q"), text("x"), 10000, 0, &gone), 0);
+    for (unsigned i = 0; i < 2500; i++) {
+        struct store_value v = number(i);
+        CHECK_EQ(mr__store_set(gone, (struct str){(char *)&i, sizeof i}, &v, 0), 0);
+    }
+    long before = mr__alloc_live();
+    mr__stores_keep(all, is_of, (char[]){"p"});
+    CHECK_GT(mr__alloc_live(), before - 10); /* the empty one */
+    CHECK(mr__stores_find(all, text("q"), text("x")) == NULL);
+    CHECK(mr__stores_find(all, text("q"), text("empty")) == NULL);
+    CHECK_EQ(get_number(kept, "k", 0), 1);
+    for (int i = 1; i < MR_STORES_MAX; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        CHECK_EQ(mr__stores_open(all, text("r"), text(name), 1, 0, &s), 0);
+    }
+    before = mr__alloc_live();
+    mr__stores_tick(all, 0);
+    CHECK_LE(mr__alloc_live(), before - 1000);
+    CHECK_GT(mr__alloc_live(), before - 1010);
+    CHECK_EQ(mr__stores_deadline(all), 0u); /* there is more to do */
+    mr__stores_tick(all, 0);
+    mr__stores_tick(all, 0);
+    CHECK_EQ(mr__stores_deadline(all), SECOND_NS);
+    CHECK_EQ(get_number(kept, "k", 0), 1);
+    mr__stores_keep(all, is_of, (char[]){"nobody"}); /* what is left goes with them */
+    destroyed(all);
+}
+
 TEST(keys_and_texts_have_a_longest_length)
 {
     static char big[MR_STORE_VALUE_MAX + 1];
@@ -585,6 +627,7 @@ TEST_MAIN(TEST_CASE(a_store_keeps_numbers_texts_and_booleans),
           TEST_CASE(counting_starts_at_nothing_and_wants_numbers),
           TEST_CASE(a_store_opened_again_is_the_same_with_new_bounds),
           TEST_CASE(no_more_stores_and_limiters_are_opened_than_there_may_be),
+          TEST_CASE(what_is_nobodys_any_more_makes_room_at_once_and_goes_a_few_entries_at_a_time),
           TEST_CASE(keys_and_texts_have_a_longest_length),
           TEST_CASE(all_entries_together_have_a_bound_in_bytes),
           TEST_CASE(a_tick_frees_a_bounded_number_and_says_when_it_is_worth_the_next),
