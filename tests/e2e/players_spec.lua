@@ -103,6 +103,11 @@ describe("players", function()
         local client = connect(server)
         client:send("register-host user=alice\n")
         client:expect("error register-host:blocked")
+        relays = server:metric("noray_relay_count")
+        -- Her client goes on: from the same socket, and with the id that it has.
+        alice.udp:send(alice.pid, server.registrar.ip, server.registrar.port)
+        assert.is_false(keeps_sending(alice.udp, one, one.host_port, host.udp))
+        assert.is_true(server:metric("noray_relay_count") <= relays)
         player.exchange(two)
         loop.wait(function()
           client:send("register-host user=alice\n")
@@ -136,15 +141,16 @@ describe("players", function()
 
   it("thirty_players_on_one_address_play", function()
     with({ set = { udp_relay_ports = "0+127" } }, function(server)
-      local host, players = player.join(server), {}
-      for i = 1, 30 do
-        local p = player.join(server)
-        players[i] = p
-        for try = 1, 2 do
-          p:send("connect " .. host.oid:sub(1, -2 - try))
-          p.tcp:expect("error connect:unknown-oid")
-        end
+      local host, players, TRIES = player.join(server), {}, 3
+      for i = 1, 30 do players[i] = player.join(server) end
+      -- More wrong codes than an address has in a minute: some of the answers are late, none is another one.
+      for try = 1, TRIES do
+        for _, p in ipairs(players) do p:send("connect " .. host.oid:sub(1, -1 - try)) end
       end
+      for _, p in ipairs(players) do
+        for _ = 1, TRIES do p.tcp:expect("error connect:unknown-oid", 30) end
+      end
+      assert.is_true(server:metric("moonrelay_limit_hits_total", { kind = "failed-oids" }) > 0)
       for _, p in ipairs(players) do
         local pair = player.relay(p, host)
         player.exchange(pair)

@@ -12,6 +12,7 @@
 --   a whole range sprayed                                 a_sprayed_range_reaches_no_other_game
 --   pairing = open                                        open_pairing_lets_every_player_reach_every_port
 --   a free port: counted, no ICMP                         a_free_port_is_silent_and_counted
+--                                                         a_port_that_was_freed_is_as_silent
 --   a peer's closed socket                                a_peers_closed_socket_costs_its_datagrams_only
 --   ICMP errors                                           errors_from_a_closed_peer_disturb_no_other_relay
 --   a host with many clients                              a_host_tells_its_clients_apart_by_their_ports
@@ -195,6 +196,20 @@ describe("relaying", function()
       assert.equal(0, stranger:waiting())
       assert.same({}, stranger.errors)
       player.exchange(pair)
+    end)
+  end)
+
+  it("a_port_that_was_freed_is_as_silent", function()
+    daemon.with({ control_pair = false, set = { udp_relay_timeout = "1s" } }, function(mine)
+      local pair = player.pair(mine)
+      player.exchange(pair)
+      mine:await_metric("noray_relay_count", {}, 0)
+      local stranger = udp.open("127.66.0.3")
+      stranger:connect(pair.ip, pair.host_port)
+      for _ = 1, 8 do stranger:send("anybody?") end
+      mine:await_metric("moonrelay_drops_total", { reason = "unknown_target" }, 8)
+      assert.equal(0, stranger:waiting())
+      assert.same({}, stranger.errors)
     end)
   end)
 

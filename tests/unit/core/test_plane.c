@@ -441,6 +441,15 @@ TEST(a_forwarded_datagram_keeps_both_ends_alive_and_a_refused_one_its_sender)
     CHECK_EQ(s.bed.shared[A].activity_ns, s.now);
     CHECK_EQ(s.bed.shared[B].activity_ns, s.now - second / 2);
     close_scene(&s);
+
+    /* Also when the sender was met in this second already. */
+    open_scene(&s, (struct relay_setup){.bandwidth = {0, 0}});
+    s.now = ((s.now >> MR__WINDOW_SHIFT) + 1) << MR__WINDOW_SHIFT;
+    CHECK_EQ(send(&s, 100), MR_VERDICT_FORWARD);
+    s.now += second / 2;
+    CHECK_EQ(send(&s, 100), MR_VERDICT_FORWARD);
+    CHECK_EQ(s.bed.shared[B].activity_ns, s.now);
+    close_scene(&s);
 }
 
 TEST(activity_is_stored_only_when_it_moved_by_more_than_a_step)

@@ -9,6 +9,8 @@
 #include "io/machine.h"
 #include "io/socket.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -286,10 +288,59 @@ TEST(what_a_ports_buffer_lost_is_told_also_after_it_closed)
     rig_peer_close(&p);
 }
 
+/* ---- a socket's end ------------------------------------------------------------------------ */
+
+/* A clock at which another thread than the test's stops while `is_shut`. */
+struct gate {
+    pthread_t control;
+    atomic_bool is_shut, is_met;
+};
+
+static uint64_t gate_clock(void *user)
+{
+    struct gate *g = user;
+
+    while (g->is_shut && !pthread_equal(pthread_self(), g->control)) {
+        g->is_met = true;
+        test_pause();
+    }
+    return test_now_ms() * 1000000;
+}
+
+/* The worker has read what is readable from the kernel and looks at its commands next. Were the
+ * number of the descriptor another socket's by then, it would read that for this port. */
+TEST(a_ports_socket_is_there_until_no_worker_can_use_it)
+{
+    struct gate gate = {.control = pthread_self()};
+    struct mr_options o = rig_options(1);
+    struct rig *rig = calloc(1, sizeof *rig);
+    struct peer p = rig_peer();
+
+    o.clock_ns = gate_clock;
+    o.clock_user = &gate;
+    rig_open(rig, &o, 1);
+    rig_settle(rig);
+    int before = test_count_entries("/proc/self/fd");
+    gate.is_shut = true;
+    rig_send(rig, &p, 0, "in the middle", 13);
+    CHECK_EVENTUALLY(gate.is_met);
+    CHECK_EQ(mr_port_close(rig->mr, 0), 0);
+    for (unsigned i = 0; i < 20; i++)
+        rig_poll(rig);
+    CHECK_EQ(test_count_entries("/proc/self/fd"), before);
+    gate.is_shut = false;
+    CHECK_EVENTUALLY((rig_poll(rig), test_count_entries("/proc/self/fd") < before));
+    rig_check_conservation(rig);
+    rig_close(rig);
+    free(rig);
+    rig_peer_close(&p);
+}
+
 TEST_MAIN(TEST_CASE(dual_stack_ports_relay_between_the_families),
           TEST_CASE(a_port_of_one_family_makes_no_pair_with_the_other),
           TEST_CASE(a_wildcard_port_is_ours_at_every_local_address),
           TEST_CASE(thirty_clients_hear_their_host_from_his_port_in_order),
           TEST_CASE(a_peer_that_closed_its_socket_disturbs_nobody_and_may_come_back),
           TEST_CASE(every_datagram_of_a_storm_of_junk_is_counted_once),
-          TEST_CASE(what_a_ports_buffer_lost_is_told_also_after_it_closed))
+          TEST_CASE(what_a_ports_buffer_lost_is_told_also_after_it_closed),
+          TEST_CASE(a_ports_socket_is_there_until_no_worker_can_use_it))

@@ -5,6 +5,7 @@
  */
 #include "base/alloc.h"
 #include "faults.h"
+#include "io/kernel.h"
 #include "io/transport.h"
 #include "test.h"
 
@@ -424,10 +425,12 @@ TEST(endless_interruptions_do_not_hold_the_thread)
     fault_always(FAULT_SENDMMSG, EINTR);
     flush(s);
     CHECK_EQ(count_verdict(s, MR_VERDICT_SEND_FAILED), 64);
+    CHECK_LE(fault_count(FAULT_SENDMMSG), 64 * EINTR_MAX);
     fill(s, 1);
     fault_always(FAULT_SENDTO, EINTR);
     flush(s);
     CHECK_EQ(count_verdict(s, MR_VERDICT_SEND_FAILED), 1);
+    CHECK_LE(fault_count(FAULT_SENDTO), EINTR_MAX);
     setup_close(s);
 }
 

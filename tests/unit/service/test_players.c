@@ -336,6 +336,25 @@ static bool check_owner(void *user, const struct hook_relay *v)
     return true;
 }
 
+/* He moved to where another player is, with his own relay. */
+TEST(a_kick_ends_his_relay_and_not_that_of_another_at_his_socket)
+{
+    unsigned a, b, c, d;
+
+    open_pair((const char *[]){"udp_relay_timeout=60s", NULL});
+    struct player third = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    REQUIRE(world_relay(w, &client, &host, &a, &b));
+    REQUIRE(world_relay(w, &third, &host, &c, &d));
+    CHECK_STR(world_see(w, &third, "10.0.0.2:6000"), "OK");
+    CHECK_EQ(world_relays(w), 3);
+    kick(&third, "no");
+    CHECK_EQ(world_relays(w), 2);
+    CHECK_EQ(world_decide(w, "10.0.0.1:6000", d, NULL, NULL), MR_VERDICT_UNKNOWN_TARGET);
+    CHECK_EQ(world_decide(w, "10.0.0.1:6000", b, NULL, NULL), MR_VERDICT_FORWARD);
+    CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, NULL, NULL), MR_VERDICT_FORWARD);
+    world_close(w);
+}
+
 TEST(a_relay_names_no_session_that_is_gone)
 {
     unsigned a, b, n = 0;
@@ -575,6 +594,7 @@ TEST_MAIN(TEST_CASE(sessions_are_found_by_their_tags_the_longest_there_first),
           TEST_CASE(a_socket_is_welcome_again_ten_minutes_after_a_kick),
           TEST_CASE(a_relay_that_another_session_shares_outlives_a_kick),
           TEST_CASE(a_kick_ends_every_relay_that_its_socket_has),
+          TEST_CASE(a_kick_ends_his_relay_and_not_that_of_another_at_his_socket),
           TEST_CASE(a_relay_names_no_session_that_is_gone),
           TEST_CASE(a_caller_who_is_kicked_by_the_hook_that_handles_his_command_gets_nothing_of_it),
           TEST_CASE(a_host_who_is_kicked_by_the_hook_of_a_join_is_unknown_to_the_caller),
