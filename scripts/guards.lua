@@ -76,8 +76,10 @@ local function stale(entry)
   local text = path and read(path)
   if not text then return "there is no test " .. entry.test end
   local is_unit = entry.test:find "^unit/"
+  -- A name that is made in a loop ends with what is different each time.
+  local made = '"' .. (entry.name:match "^(.*: )" or "\0") .. '"'
   local there = is_unit and text:find("TEST%(" .. plain(entry.name) .. "%)")
-    or not is_unit and text:find('"' .. entry.name .. '"', 1, true)
+    or not is_unit and (text:find('"' .. entry.name .. '"', 1, true) or text:find(made, 1, true))
   if not there then return ("%s has no test '%s'"):format(path, entry.name) end
 end
 
@@ -166,7 +168,8 @@ local function run_test(entry)
   for line in output:gmatch "[^\n]+" do
     local is_it = line:sub(-#entry.name) == entry.name
     passed = passed or is_it and line:find "^ok "
-    failed = failed or is_it and line:find "^not ok "
+    -- What must hold after every test is seen after this one, the only one.
+    failed = failed or line:find "^not ok " and (is_it or line:find " after_each$" or line:find " teardown$")
   end
   if status == 0 then return passed and "passes" or "does not run", output end
   -- By a signal, a sanitizer or the clock it ends without a word, and nothing else ran.
@@ -189,8 +192,9 @@ end
 local function without_guard(entry)
   local original = {}
   for _, edit in ipairs(edits(entry)) do
-    original[edit.file] = original[edit.file] or read(edit.file)
-    put_file(edit.file, replaced(read(tree .. "/" .. edit.file), edit))
+    local now = read(tree .. "/" .. edit.file)
+    original[edit.file] = original[edit.file] or now
+    put_file(edit.file, replaced(now, edit))
   end
   local result, output
   local status, log = build(entry.test)

@@ -4,6 +4,7 @@
 --
 -- What is held here, and by which test:
 --   the player leaves                                     a_player_who_leaves_meanwhile_is_forgotten_with_his_slots
+--   ... and is written to all the same                    a_player_who_hung_up_meanwhile_may_be_told_something
 --   two at one slot                                       of_two_who_wait_for_the_last_slot_one_is_admitted
 --   the host leaves                                       a_host_who_leaves_meanwhile_is_no_host
 --   the target of a knock leaves                          a_flow_whose_target_leaves_meanwhile_is_dropped
@@ -101,6 +102,20 @@ describe("a hook that waits", function()
         other:close()
       end
       server:await_metric("noray_active_hosts", {}, hosts)
+    end)
+  end)
+
+  it("a_player_who_hung_up_meanwhile_may_be_told_something", function()
+    with(function(server)
+      local gone, other = player.join(server), player.join(server)
+      gone:send("connect " .. other.oid .. " sleep=1.8") -- and is not read until that is over
+      gone.tcp:close()
+      -- The first line provokes a reset, the next is written to a connection that is none.
+      loop.wait(function()
+        other:send("connect " .. gone.oid)
+        return other.tcp:line() == "error connect:unknown-oid"
+      end, "that he is gone")
+      player.exchange(player.relay(player.join(server), other))
     end)
   end)
 

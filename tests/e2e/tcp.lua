@@ -41,6 +41,11 @@ function Tcp:resume()
   end)
 end
 
+--- Reads no more, until Tcp:resume.
+function Tcp:pause()
+  self.handle:read_stop()
+end
+
 --- Sends bytes as they are; a failure of the connection shows in the reads.
 function Tcp:send(bytes)
   self.handle:write(bytes, function(err) if err then self.failure = self.failure or err end end)

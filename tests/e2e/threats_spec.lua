@@ -5,6 +5,7 @@
 -- What is held here, and by which test:
 --   a crowd of connections from one address               a_thousand_idle_connections_from_one_address_keep_nobody_out
 --   a client that never reads                             who_never_reads_is_closed_and_nobody_else
+--   ... and whom others have the daemon talk to           notices_by_the_thousand_close_who_never_reads_and_nobody_else
 --   forged sources                                        forged_sources_by_the_thousand_take_nothing_from_a_game
 --   our own ports as a NAT shows them to us               our_ports_seen_from_outside_are_our_own
 --   ... as a target                                       no_flow_goes_to_our_ports_seen_from_outside
@@ -64,6 +65,27 @@ describe("a threat", function()
       server:await_metric("noray_tcp_connections", {}, 2 + 1)
       assert.is_true(server:memory() < before + ASKED * 8 * KIB / 2)
       player.exchange(player.relay(player.join(server), host))
+    end)
+  end)
+
+  it("notices_by_the_thousand_close_who_never_reads_and_nobody_else", function()
+    -- Nobody asks for them but others: who is not read any more for his own commands would still be told.
+    local MOST, BATCH = 20000, 100
+    local set = { output_buffer = "16kb", commands_burst = tostring(2 * MOST), failed_oids_per_minute = tostring(MOST),
+      loglevel = "warn" }
+    daemon.with({ set = set }, function(server)
+      local deaf, caller = player.join(server), player.join(server)
+      local asked = 0
+      deaf.tcp:pause()
+      repeat
+        caller.tcp:send_all(("connect " .. deaf.oid .. "\n"):rep(BATCH))
+        caller.tcp:lines(BATCH)
+        asked = asked + BATCH
+      until server:metric("noray_tcp_connections") == 2 + 1 or asked == MOST
+      assert.equal(2 + 1, server:metric("noray_tcp_connections"))
+      caller:send("echo still here")
+      caller.tcp:expect("echo still here")
+      player.exchange(player.relay(caller, player.join(server)))
     end)
   end)
 

@@ -42,6 +42,39 @@ TEST(one_address_may_have_so_many_connections_and_others_get_in)
     world_close(w);
 }
 
+/* A byte now and then is no reason to end a connection: a player in a lobby says nothing for hours.
+ */
+TEST(a_thousand_connections_that_drip_keep_nobody_from_another_address_out)
+{
+    enum { CROWD = 1000, CAP = 256, EVERY_MS = 5000, TIMES = 60 };
+    struct world *w = world_open(NULL);
+    size_t first = w->n_wires, inside = 0;
+
+    for (unsigned i = 0; i < CROWD; i++) {
+        char from[32];
+        snprintf(from, sizeof from, "10.0.0.1:%u", 5000 + i);
+        inside += !is_refused(w, from);
+    }
+    CHECK_EQ(inside, CAP);
+    CHECK_EQ(world_metric(w, HITS("connections")), CROWD - CAP);
+    long blocks = 0;
+    for (int round = 0; round < TIMES; round++) {
+        for (size_t i = 0; i < CAP; i++) {
+            mr__service_input(w->service, w->wires[first + i].id, "e", 1, w->now_ns);
+        }
+        world_advance(w, EVERY_MS);
+        blocks = round == 0 ? mr__alloc_live() : blocks;
+    }
+    CHECK_EQ(mr__alloc_live(), blocks);
+    CHECK_EQ(world_metric(w, "noray_tcp_connections"), CAP);
+    CHECK(is_refused(w, "10.0.0.1:7000"));
+    struct player p = world_join(w, "10.0.0.2:5000", "10.0.0.2:6000");
+    struct player q = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    unsigned a, b;
+    CHECK(world_relay(w, &p, &q, &a, &b));
+    world_close(w);
+}
+
 TEST(a_customers_whole_64_of_ipv6_counts_as_one_address)
 {
     struct world *w = world_open((const char *[]){"max_connections_per_address=2", NULL});
@@ -253,6 +286,7 @@ TEST(who_leaves_while_his_answer_is_late_is_forgotten)
 }
 
 TEST_MAIN(TEST_CASE(one_address_may_have_so_many_connections_and_others_get_in),
+          TEST_CASE(a_thousand_connections_that_drip_keep_nobody_from_another_address_out),
           TEST_CASE(a_customers_whole_64_of_ipv6_counts_as_one_address),
           TEST_CASE(networks_that_are_exempt_have_no_cap_per_address),
           TEST_CASE(whoever_opens_thousands_over_the_cap_is_not_answered_for_ever),

@@ -122,6 +122,21 @@ TEST(a_line_without_end_is_refused_once_and_costs_no_memory)
     world_close(w);
 }
 
+TEST(the_end_of_a_line_that_is_too_long_is_no_command)
+{
+    struct world *w = world_open(NULL);
+    size_t c = world_connect(w, "10.0.0.1:5000");
+    char chunk[20000];
+
+    memset(chunk, 'x', sizeof chunk);
+    world_send(w, c, chunk, sizeof chunk);
+    world_say(w, c, "echo its end\necho next\n");
+    CHECK_STR(world_line(w, c), "error line:too-long");
+    CHECK_STR(world_line(w, c), "echo next");
+    CHECK_EQ(world_lines_left(w, c), 0);
+    world_close(w);
+}
+
 TEST(thousands_of_commands_in_one_write_are_answered_in_order_and_others_have_their_turn)
 {
     enum { N = 100000 };
@@ -273,6 +288,7 @@ TEST_MAIN(
     TEST_CASE(an_unfinished_last_line_is_executed_at_the_end_of_input),
     TEST_CASE(a_line_of_16_kib_passes_and_one_byte_more_does_not),
     TEST_CASE(a_line_without_end_is_refused_once_and_costs_no_memory),
+    TEST_CASE(the_end_of_a_line_that_is_too_long_is_no_command),
     TEST_CASE(thousands_of_commands_in_one_write_are_answered_in_order_and_others_have_their_turn),
     TEST_CASE(a_request_id_is_answered_behind_a_success_and_instead_of_an_error),
     TEST_CASE(errors_off_is_silent_as_noray_is),

@@ -107,6 +107,28 @@ TEST(sessions_of_a_connection_are_capped)
     world_close(w);
 }
 
+TEST(twenty_thousand_registrations_on_one_connection_take_no_more_than_sixteen)
+{
+    enum { CAP = 16, ASKED = 20000 };
+    struct world *w = world_open((const char *[]){"commands_burst=1000000", NULL});
+    size_t c = world_connect(w, "10.0.0.3:5000");
+
+    for (int i = 0; i < CAP; i++) {
+        world_register(w, c, NULL);
+    }
+    world_say(w, c, "register-host\n");
+    long blocks = mr__alloc_live();
+    for (int i = 1; i < ASKED; i++) {
+        world_say(w, c, "register-host\n");
+    }
+    CHECK_EQ(mr__alloc_live(), blocks);
+    CHECK_EQ(world_metric(w, "noray_active_hosts"), (double)CAP);
+    for (int i = 0; i < ASKED; i++) {
+        REQUIRE_STR(world_line(w, c), "error register-host:too-many");
+    }
+    world_close(w);
+}
+
 TEST(register_and_close_leave_nothing_behind)
 {
     struct world *w = world_open(NULL);
@@ -121,6 +143,33 @@ TEST(register_and_close_leave_nothing_behind)
     }
     CHECK_EQ(mr__alloc_live(), blocks);
     CHECK_EQ(world_metric(w, "noray_active_hosts"), 0.0);
+    world_close(w);
+}
+
+/* Each from an address of his own, as somebody with a /32 of IPv6 has them. */
+static void come_and_go(struct world *w, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = first; i < first + n; i++) {
+        char peer[64];
+        snprintf(peer, sizeof peer, "[2001:db8:%x:%x::1]:5000", i >> 16, i & 0xffff);
+        struct player p = world_register(w, world_connect(w, peer), NULL);
+        mr__service_closed(w->service, w->wires[p.conn].id, MR_CONN_CLOSED, w->now_ns);
+        free(w->wires[--w->n_wires].text);
+    }
+}
+
+TEST(only_so_many_who_were_here_are_remembered)
+{
+    enum { REMEMBERED = 65536 };
+    struct world *w = world_open(NULL);
+
+    come_and_go(w, 0, REMEMBERED);
+    long blocks = mr__alloc_live();
+    come_and_go(w, REMEMBERED, 4000);
+    CHECK_LT(mr__alloc_live(), blocks + 100);
+    w->now_ns += 601ull * 1000000000;
+    world_settle(w);
+    CHECK_LT(mr__alloc_live(), blocks - REMEMBERED / 2);
     world_close(w);
 }
 
@@ -393,7 +442,9 @@ TEST_MAIN(
     TEST_CASE(a_space_of_two_ids_is_used_up_exactly_and_comes_back),
     TEST_CASE(a_space_of_secret_ids_that_is_used_up_is_told_as_well),
     TEST_CASE(sessions_of_a_connection_are_capped),
-    TEST_CASE(register_and_close_leave_nothing_behind), TEST_CASE(no_record_ever_holds_a_pid),
+    TEST_CASE(twenty_thousand_registrations_on_one_connection_take_no_more_than_sixteen),
+    TEST_CASE(register_and_close_leave_nothing_behind),
+    TEST_CASE(only_so_many_who_were_here_are_remembered), TEST_CASE(no_record_ever_holds_a_pid),
     TEST_CASE(a_log_without_addresses_has_none),
     TEST_CASE(a_policy_may_refuse_a_registration_and_its_reason_is_told),
     TEST_CASE(words_beyond_sixteen_or_4_kib_are_no_meta),
