@@ -301,8 +301,8 @@ return {
     s->oids_used_up = s->pids_used_up = false;
 ]],
     put = "",
-    test = "e2e/registration",
-    name = "an_id_comes_free_with_its_connection",
+    test = "unit/service/registration",
+    name = "a_space_of_two_ids_is_used_up_exactly_and_comes_back",
   },
   {
     about = "every junk command makes the page of metrics longer",
