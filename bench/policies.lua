@@ -4,14 +4,14 @@
 -- hooks, reload, strangers or latency, all without a name; `--quick` shows only that they run. Figures
 -- and how to read them are in bench/README.md. Start reading at the table `parts`.
 local root = os.getenv "MR_SOURCE_DIR" or "."
-package.path = root .. "/tests/e2e/?.lua;" .. package.path
+package.path = root .. "/tests/e2e/?.lua;" .. root .. "/bench/lib/?.lua;" .. package.path
 
-local ffi = require "ffi"
 local uv = require "luv"
 local control = require "control"
 local daemon = require "daemon"
 local loop = require "loop"
 local player = require "player"
+local probe = require "probe"
 local tcp = require "tcp"
 local udp = require "udp"
 
@@ -22,37 +22,12 @@ local function say(...) io.write(string.format(...), "\n") io.flush() end
 
 -- ---- figures ------------------------------------------------------------------------------------
 
-local function percentile(sorted, p)
-  return sorted[math.max(1, math.ceil(#sorted * p))] or 0 / 0
-end
+local percentile, longest_turn = probe.percentile, probe.longest_turn
 
--- CPU time of the control thread, which is the process's first: seconds.
-local function control_cpu(server)
-  local text = daemon.read(string.format("/proc/%d/task/%d/schedstat", server.pid, server.pid))
-  return tonumber(text:match "^%d+") / 1e9
-end
+local function turns(server) return probe.turns(server:metrics()) end
 
--- The histogram of the control loop's turns as { [bound] = count }.
-local function turns(server)
-  local found = {}
-  for _, sample in ipairs(server:metrics().samples) do
-    if sample.name == "moonrelay_control_stall_seconds_bucket" then
-      found[#found + 1] = { bound = sample.labels.le, count = sample.value }
-    end
-  end
-  return found
-end
-
--- The bound of the longest turn between two looks, as text.
-local function longest_turn(before, after)
-  local all = after[#after].count - before[#before].count
-  for i, bucket in ipairs(after) do
-    if bucket.count - before[i].count == all then
-      return bucket.bound == "+Inf" and "more than " .. after[i - 1].bound * 1000 .. " ms"
-        or "at most " .. bucket.bound * 1000 .. " ms"
-    end
-  end
-end
+-- CPU time of the control thread: seconds.
+local function control_cpu(server) return probe.cpu(server).control end
 
 local function settings(ports)
   return { udp_relay_ports = "0+" .. ports - 1, udp_relay_timeout = "1h", control = "control.sock",
@@ -165,33 +140,6 @@ return { register = function(ev)
   return false, "done"
 end }]]
 
--- A pair whose datagrams a process of its own times; probe.stop() gives { { at, took } ... } in ns.
-local function start_probe(server)
-  local pair = player.pair(server)
-  for _, one in ipairs { pair.client, pair.host } do one.udp.handle:recv_stop() end
-  local path = server.dir .. "/samples"
-  local out, pipe = assert(uv.fs_open(path, "w", 420)), uv.new_pipe(false)
-  local ended
-  local handle, pid = uv.spawn(bin .. "/bench/pair_probe", { args = { tostring(pair.host_port) },
-    stdio = { pipe, out, 2, pair.client.udp.handle:fileno(), pair.host.udp.handle:fileno() } },
-    function(code) ended = code end)
-  assert(handle, pid)
-  uv.fs_close(out)
-  return { stop = function()
-    pipe:close()
-    loop.wait(function() return ended end, "the probe's end")
-    handle:close()
-    loop.turn()
-    assert(ended == 0, "the probe has failed")
-    local text = daemon.read(path)
-    local raw, list = ffi.cast("const uint64_t *", text), {}
-    for i = 0, #text / 16 - 1 do
-      list[i + 1] = { at = tonumber(raw[2 * i]), took = tonumber(raw[2 * i + 1]) }
-    end
-    return list
-  end }
-end
-
 -- What is done to the server while a pair plays. Each gives what there was of it.
 local function hang_by(how, commands)
   return function(server, seconds)
@@ -260,42 +208,17 @@ local DISTURBANCES = {
 }
 
 -- Quiet and disturbed phases in turn, so that what the machine does besides concerns both.
-local function measure_phases(server, rounds, seconds)
-  local probe, phases = start_probe(server), {}
-  local function phase(name, run)
-    local from = uv.hrtime()
-    local what = run(server, seconds)
-    phases[#phases + 1] = { name = name, what = what, from = from, to = uv.hrtime() }
-  end
+local function plan(rounds, seconds)
+  local steps = {}
+  local function step(name, run) steps[#steps + 1] = { name, function(server) return run(server, seconds) end } end
   for _ = 1, rounds do
     for _, disturbance in ipairs(DISTURBANCES) do
-      phase(#phases == 0 and "nothing, before" or "nothing, between", nothing)
-      phase(disturbance[1], disturbance[2])
+      step(#steps == 0 and "nothing, before" or "nothing, between", nothing)
+      step(disturbance[1], disturbance[2])
     end
   end
-  phase("nothing, after", nothing)
-  return phases, probe.stop()
-end
-
--- By name, in the order of appearance: { name, what, took = sorted list, lost }.
-local function gather(phases, samples)
-  local rows, by_name, at = {}, {}, 1
-  for _, phase in ipairs(phases) do
-    local row = by_name[phase.name]
-    if not row then
-      row = { name = phase.name, what = phase.what, took = {}, lost = 0 }
-      by_name[phase.name], rows[#rows + 1] = row, row
-    end
-    while samples[at] and samples[at].at < phase.to do
-      local took = samples[at].took
-      if samples[at].at >= phase.from then
-        if took > 1e18 then row.lost = row.lost + 1 else row.took[#row.took + 1] = took / 1000 end
-      end
-      at = at + 1
-    end
-  end
-  for _, row in ipairs(rows) do table.sort(row.took) end
-  return rows, by_name["nothing, between"]
+  step("nothing, after", nothing)
+  return steps
 end
 
 local function latency()
@@ -303,14 +226,15 @@ local function latency()
   daemon.with({ set = { udp_relay_ports = "0+15", control = "control.sock" }, control_pair = false,
     files = { ["hang.lua"] = HANG }, config = [[return { policies = { "./hang.lua", "dynamic" } }]],
     allow_log = { "hang" } }, function(server)
-    local phases, samples = measure_phases(server, rounds, seconds)
-    local rows, quiet = gather(phases, samples)
+    local rows, by_name = probe.measure(server, { { player.pair(server), us = 1000 } }, plan(rounds, seconds))
+    local quiet = by_name["nothing, between"].pairs[1]
     say("| meanwhile | | datagrams | lost | median | 99 %% | 99.9 %% | most | median/quiet | 99 %%/quiet |")
     say("|---|---|---|---|---|---|---|---|---|---|")
     for _, row in ipairs(rows) do
-      local half, late = percentile(row.took, 0.5), percentile(row.took, 0.99)
+      local one = row.pairs[1]
+      local half, late = percentile(one.took, 0.5), percentile(one.took, 0.99)
       say("| %s | %s | %d | %d | %.0f us | %.0f us | %.0f us | %.0f us | %.2f | %.2f |", row.name, row.what,
-        #row.took, row.lost, half, late, percentile(row.took, 0.999), row.took[#row.took] or 0 / 0,
+        one.sent, one.lost, half, late, percentile(one.took, 0.999), one.took[#one.took] or 0 / 0,
         half / percentile(quiet.took, 0.5), late / percentile(quiet.took, 0.99))
     end
   end)

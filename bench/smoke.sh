@@ -10,6 +10,8 @@ bench=$MR_BINARY_DIR/bench
 "$bench/bench_decision" 10 1000
 "$bench/bench_hook" 2000
 luajit "$MR_SOURCE_DIR/bench/policies.lua" --quick reload strangers latency
+bash "$MR_SOURCE_DIR/bench/floods.sh" --quick forged registrar limit
+"$bench/bench_expiry" 5000
 "$bench/bench_startup" 2
 "$bench/bench_relay" quick
 "$bench/bench_lookup" 200 2

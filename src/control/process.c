@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 uint64_t mr__process_raise_files(void)
@@ -121,7 +122,8 @@ static double boot_time(void)
     return (double)at;
 }
 
-static uint64_t count_files(void)
+/* One by one, the one that reads it left out. */
+static uint64_t count_entries(void)
 {
     DIR *dir = opendir("/proc/self/fd");
     uint64_t n = 0;
@@ -133,7 +135,17 @@ static uint64_t count_files(void)
         n += e->d_name[0] != '.';
     }
     closedir(dir);
-    return n > 0 ? n - 1 : 0; /* not the one that read it */
+    return n > 0 ? n - 1 : 0;
+}
+
+/* Since Linux 6.2 the folder's size is their number. Before, ten thousand sockets cost this page
+ * ten milliseconds. */
+static uint64_t count_files(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/fd", &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size
+                                                             : count_entries();
 }
 
 static void write_double(struct metrics *m, const char *name, enum metric_type type,

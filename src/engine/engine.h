@@ -23,6 +23,7 @@
 enum {
     OWN_DECLARED_MAX = 64, /* mr_own_address() */
     OWN_LOCAL_MAX = 256,   /* addresses of local interfaces */
+    DROPS_PER_CALL = 4096, /* getsockopt() of so many sockets: some milliseconds */
     ENDS_PER_POLL = 1000,  /* so that a mass expiry never holds the caller's loop */
 };
 
@@ -143,8 +144,9 @@ struct mr {
     uint32_t tray_bytes[WORKERS_MAX]; /* handed to the caller by the last mr_poll() */
     uint32_t heap_count;
     uint32_t open_ports, free_port, unused_port;
-    uint32_t ended_now; /* in this mr_poll() */
-    int is_gathering;   /* what is issued goes into the rings together, later */
+    uint32_t next_drops; /* the port whose kernel drops were asked for last */
+    uint32_t ended_now;  /* in this mr_poll() */
+    int is_gathering;    /* what is issued goes into the rings together, later */
     struct queue removing, closing;
     uint32_t next_worker; /* whose events come first */
     int must_poll;        /* mr_timeout_ms() is 0 */

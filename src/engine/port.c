@@ -364,7 +364,11 @@ int mr_port_info(const struct mr *mr, uint32_t port, struct mr_port_info *out)
 
 void mr_refresh_kernel_drops(struct mr *mr)
 {
-    for (uint32_t port = 0; port < mr->unused_port; port++) {
+    uint32_t n = mr->unused_port < DROPS_PER_CALL ? mr->unused_port : DROPS_PER_CALL;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t port = mr->next_drops = (mr->next_drops + 1) % mr->unused_port;
+
         if (mr->ports[port].state == PORT_OPEN)
             (void)mr->transport->drops(mr->sockets[port].fd, &mr->ports[port].kernel_drops);
     }

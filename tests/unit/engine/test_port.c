@@ -6,6 +6,8 @@
 #include "rig.h"
 #include "test.h"
 
+#include "engine/engine.h"
+
 #include "io/machine.h"
 #include "io/socket.h"
 
@@ -263,6 +265,22 @@ TEST(every_datagram_of_a_storm_of_junk_is_counted_once)
     junk(2);
 }
 
+TEST(asking_for_what_buffers_lost_looks_at_so_many_ports_a_call_and_at_all_in_turn)
+{
+    enum { PORTS = DROPS_PER_CALL + 1000 };
+    struct mr_options o = rig_virtual_options();
+    struct rig *rig = calloc(1, sizeof *rig);
+
+    o.max_ports = PORTS;
+    rig_open(rig, &o, PORTS);
+    mr_refresh_kernel_drops(rig->mr);
+    CHECK_EQ(rig->mr->next_drops, DROPS_PER_CALL);
+    mr_refresh_kernel_drops(rig->mr);
+    CHECK_EQ(rig->mr->next_drops, DROPS_PER_CALL - 1000);
+    rig_close(rig);
+    free(rig);
+}
+
 TEST(what_a_ports_buffer_lost_is_told_also_after_it_closed)
 {
     struct mr_options o = rig_options(0);
@@ -343,4 +361,5 @@ TEST_MAIN(TEST_CASE(dual_stack_ports_relay_between_the_families),
           TEST_CASE(a_peer_that_closed_its_socket_disturbs_nobody_and_may_come_back),
           TEST_CASE(every_datagram_of_a_storm_of_junk_is_counted_once),
           TEST_CASE(what_a_ports_buffer_lost_is_told_also_after_it_closed),
-          TEST_CASE(a_ports_socket_is_there_until_no_worker_can_use_it))
+          TEST_CASE(a_ports_socket_is_there_until_no_worker_can_use_it),
+          TEST_CASE(asking_for_what_buffers_lost_looks_at_so_many_ports_a_call_and_at_all_in_turn))
