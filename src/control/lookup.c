@@ -14,6 +14,7 @@
 #include "control/resolver.h"
 #include "service/list.h"
 #include "service/lookup_answer.h"
+#include "service/lookup_tally.h"
 #include "service/metrics.h"
 
 #include <errno.h>
@@ -35,46 +36,13 @@ enum state {
     RESOLVING,
 };
 
-enum kind { LITERAL, SCRIPT, RESOLVER, KINDS };
-static const char *const kind_names[KINDS] = {"literal", "script", "resolver"};
-
-/* X(constant, its label, whether kinds have it: literal, script, resolver) */
-#define RESULTS(X)                           \
-    X(OK, "ok", 1, 1, 1)                     \
-    X(NOT_FOUND, "not-found", 0, 1, 1)       \
-    X(FAMILY, "family", 0, 1, 1)             \
-    X(TIMEOUT, "timeout", 0, 1, 1)           \
-    X(BUSY, "busy", 0, 1, 1)                 \
-    X(FAILED, "failed", 1, 1, 1)             \
-    X(POLICY_ERROR, "policy-error", 0, 1, 0) \
-    X(REFUSED, "refused", 0, 1, 0)           \
-    X(NEXT, "next", 0, 1, 0)                 \
-    X(CANCELLED, "cancelled", 0, 1, 1)       \
-    X(IGNORED, "ignored", 0, 1, 0)
-
-enum result {
-#define X(constant, label, l, s, r) constant,
-    RESULTS(X)
-#undef X
-        RESULT_COUNT
-};
-
-static const struct {
-    const char *label;
-    bool has[KINDS];
-} results[] = {
-#define X(constant, label, l, s, r) {label, {l, s, r}},
-    RESULTS(X)
-#undef X
-};
-
 /* From a name server on the same machine to one that was asked three times. */
 static const double bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5};
 enum { BOUNDS = sizeof bounds / sizeof bounds[0] };
 
 /* A question to a custom lookup, or to a resolver on the loop. */
 struct ticket {
-    enum kind kind;
+    enum lookup_kind kind;
     struct list waiting; /* once it is asked, by until_ns */
     struct ticket *next; /* in its bucket, once it is asked */
     mr_lookup_ticket id;
@@ -108,7 +76,7 @@ struct mr_lookup {
     bool is_closed;
     unsigned handles;
     uint64_t resolver_calls, script_calls;
-    uint64_t counts[KINDS][RESULT_COUNT];
+    struct lookup_tally tally;
     uint64_t durations[BOUNDS + 1];
     double duration_sum;
 };
@@ -159,27 +127,13 @@ static void unlink_request(struct mr_lookup *l, struct mr_lookup_request *req)
 
 /* ---- figures ----------------------------------------------------------------------------- */
 
-static void count(struct mr_lookup *l, enum kind kind, enum result result)
+static void count(struct mr_lookup *l, enum lookup_kind kind, enum lookup_result result)
 {
-    l->counts[kind][result]++;
-}
-
-/* A policy's own words are no labels: there may be any number of them. */
-static enum result result_of(const struct mr_lookup_answer *a, enum kind kind)
-{
-    if (a->rc == 0) {
-        return OK;
-    }
-    for (unsigned i = NOT_FOUND; i <= POLICY_ERROR; i++) {
-        if (results[i].has[kind] && strcmp(a->code, results[i].label) == 0) {
-            return (enum result)i;
-        }
-    }
-    return kind == SCRIPT ? REFUSED : FAILED;
+    l->tally.counts[kind][result]++;
 }
 
 static void log_resolved(struct mr_lookup *l, const struct mr_lookup_request *req, const char *host,
-                         enum result result, uint64_t took_ns)
+                         enum lookup_result result, uint64_t took_ns)
 {
     static const char *const ops[] = {
 #define X(constant, name) name,
@@ -191,12 +145,12 @@ static void log_resolved(struct mr_lookup *l, const struct mr_lookup_request *re
            LOG_STR("family", req->family == 4   ? "4"
                              : req->family == 6 ? "6"
                                                 : "either"),
-           LOG_STR("op", ops[req->op]), LOG_STR("result", results[result].label),
+           LOG_STR("op", ops[req->op]), LOG_STR("result", mr__lookup_tally_name(result)),
            LOG_DOUBLE("ms", (double)took_ns / 1e6));
 }
 
 static void note_resolved(struct mr_lookup *l, const struct mr_lookup_request *req,
-                          const char *host, enum result result, uint64_t took_ns)
+                          const char *host, enum lookup_result result, uint64_t took_ns)
 {
     double s = (double)took_ns / 1e9;
     unsigned i = 0;
@@ -206,35 +160,24 @@ static void note_resolved(struct mr_lookup *l, const struct mr_lookup_request *r
     }
     l->durations[i]++;
     l->duration_sum += s;
-    count(l, RESOLVER, result);
+    count(l, MR_LOOKUP_BY_RESOLVER, result);
     log_resolved(l, req, host, result, took_ns);
 }
 
 void mr_lookup_count(const struct mr_lookup *l, struct mr_lookup_counts *out)
 {
-    *out = (struct mr_lookup_counts){.literals = l->counts[LITERAL][OK],
-                                     .resolver_calls = l->resolver_calls,
-                                     .script_calls = l->script_calls,
-                                     .ignored = l->counts[SCRIPT][IGNORED]};
+    *out = (struct mr_lookup_counts){
+        .literals = l->tally.counts[MR_LOOKUP_BY_LITERAL][MR_LOOKUP_WAS_OK],
+        .resolver_calls = l->resolver_calls,
+        .script_calls = l->script_calls,
+        .ignored = l->tally.counts[MR_LOOKUP_BY_SCRIPT][MR_LOOKUP_WAS_IGNORED]};
 }
 
 void mr__lookup_metrics(void *user, struct metrics *m)
 {
-    const struct mr_lookup *l = user;
+    struct mr_lookup *l = user;
 
-    mr__metrics_family(m, "moonrelay_lookup_total", MR_METRIC_COUNTER,
-                       "Names and literals that became an address or did not, by who answered.");
-    for (unsigned kind = 0; kind < KINDS; kind++) {
-        for (unsigned i = 0; i < RESULT_COUNT; i++) {
-            const struct metric_label labels[] = {
-                {"kind", {kind_names[kind], strlen(kind_names[kind])}},
-                {"result", {results[i].label, strlen(results[i].label)}}};
-
-            if (results[i].has[kind]) {
-                mr__metrics_uint(m, labels, 2, l->counts[kind][i]);
-            }
-        }
-    }
+    mr__lookup_tally_metrics(&l->tally, m);
     mr__metrics_family(m, "moonrelay_lookup_duration_seconds", MR_METRIC_HISTOGRAM,
                        "How long the resolver took for a name, waiting for a thread included.");
     mr__metrics_histogram(m, NULL, 0, bounds, l->durations, BOUNDS, l->duration_sum);
@@ -346,7 +289,8 @@ static void on_resolved(void *arg, const struct resolver_result *r)
 
     explain(&a, r, req->family);
     unlink_request(l, req);
-    note_resolved(l, req, r->host, result_of(&a.answer, RESOLVER), r->took_ns);
+    note_resolved(l, req, r->host, mr__lookup_tally_result(&a.answer, MR_LOOKUP_BY_RESOLVER),
+                  r->took_ns);
     if (a.answer.rc < 0) {
         fail(l, req, &a.answer);
     } else {
@@ -367,7 +311,7 @@ static void ask_resolver(struct mr_lookup *l, struct mr_lookup_request *req, con
         push_elsewhere(l, req, RESOLVING);
         return;
     }
-    count(l, RESOLVER, rc == -EBUSY ? BUSY : FAILED);
+    count(l, MR_LOOKUP_BY_RESOLVER, rc == -EBUSY ? MR_LOOKUP_WAS_BUSY : MR_LOOKUP_WAS_FAILED);
     memcpy(text, host, n);
     text[n] = 0;
     fail_with(l, req, rc, rc == -EBUSY ? "busy" : "failed", text,
@@ -376,7 +320,7 @@ static void ask_resolver(struct mr_lookup *l, struct mr_lookup_request *req, con
                               : "no thread for the resolver can be started");
 }
 
-static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req, enum kind kind,
+static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req, enum lookup_kind kind,
                          const struct mr_lookup_custom *custom, const char *host, size_t n);
 
 static void ask_default(struct mr_lookup *l, struct mr_lookup_request *req, const char *host,
@@ -385,10 +329,10 @@ static void ask_default(struct mr_lookup *l, struct mr_lookup_request *req, cons
     struct mr_addr a;
 
     if (read_literal(&a, host, n) && (req->family == 0 || req->family == a.family)) {
-        count(l, LITERAL, OK);
+        count(l, MR_LOOKUP_BY_LITERAL, MR_LOOKUP_WAS_OK);
         succeed(l, req, &a);
     } else if (l->whom->on_loop.ask) {
-        start_custom(l, req, RESOLVER, &l->whom->on_loop, host, n);
+        start_custom(l, req, MR_LOOKUP_BY_RESOLVER, &l->whom->on_loop, host, n);
     } else {
         ask_resolver(l, req, host, n);
     }
@@ -397,16 +341,16 @@ static void ask_default(struct mr_lookup *l, struct mr_lookup_request *req, cons
 /* ---- custom lookups ---------------------------------------------------------------------- */
 
 /* Of one whose request is still known. */
-static void note_answer(struct mr_lookup *l, const struct ticket *t, enum result result)
+static void note_answer(struct mr_lookup *l, const struct ticket *t, enum lookup_result result)
 {
     uint64_t took_ns = uv_hrtime() - t->asked_ns;
 
-    if (t->kind == SCRIPT || result == CANCELLED) {
+    if (t->kind == MR_LOOKUP_BY_SCRIPT || result == MR_LOOKUP_WAS_CANCELLED) {
         count(l, t->kind, result);
     }
-    if (t->kind == RESOLVER && result == CANCELLED) {
+    if (t->kind == MR_LOOKUP_BY_RESOLVER && result == MR_LOOKUP_WAS_CANCELLED) {
         log_resolved(l, t->req, t->host, result, took_ns);
-    } else if (t->kind == RESOLVER) {
+    } else if (t->kind == MR_LOOKUP_BY_RESOLVER) {
         note_resolved(l, t->req, t->host, result, took_ns);
     }
 }
@@ -481,7 +425,7 @@ static void on_timer(uv_timer_t *timer)
         }
         memcpy(host, t->host, t->n);
         req->job = NULL;
-        note_answer(l, t, TIMEOUT);
+        note_answer(l, t, MR_LOOKUP_WAS_TIMEOUT);
         end_ticket(l, t);
         fail_with(l, req, -ETIMEDOUT, "timeout", host, "the lookup gave no answer in time");
         forget_ticket(t);
@@ -502,7 +446,7 @@ static void ask_custom(struct mr_lookup *l, struct mr_lookup_request *req)
         arm(l);
     }
     push_elsewhere(l, req, ASKED);
-    *(t->kind == RESOLVER ? &l->resolver_calls : &l->script_calls) += 1;
+    *(t->kind == MR_LOOKUP_BY_RESOLVER ? &l->resolver_calls : &l->script_calls) += 1;
     t->is_in_ask = true;
     t->custom.ask(t->custom.user, t->id, t->host, t->n, req->family, (enum mr_lookup_op)req->op);
     t->is_in_ask = false;
@@ -512,14 +456,14 @@ static void ask_custom(struct mr_lookup *l, struct mr_lookup_request *req)
 }
 
 /* The host is copied, since it is put to the custom lookup on the next turn. */
-static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req, enum kind kind,
+static void start_custom(struct mr_lookup *l, struct mr_lookup_request *req, enum lookup_kind kind,
                          const struct mr_lookup_custom *custom, const char *host, size_t n)
 {
     struct ticket *t = mr__alloc(1, sizeof *t + n + 1);
 
     if (!t) {
-        count(l, kind, FAILED);
-        *(kind == RESOLVER ? &l->resolver_calls : &l->script_calls) += 1;
+        count(l, kind, MR_LOOKUP_WAS_FAILED);
+        *(kind == MR_LOOKUP_BY_RESOLVER ? &l->resolver_calls : &l->script_calls) += 1;
         req->rc = -ENOMEM;
         req->job = NULL;
         push_due(l, req, DUE);
@@ -549,7 +493,7 @@ static void read_answer(struct lookup_answer *a, const struct ticket *t,
         mr__lookup_answer_fail(a, none.rc, none.code, "%s: %s", t->host, none.message);
         return;
     }
-    if (t->kind == RESOLVER && read_literal(&literal.addr, t->host, t->n) &&
+    if (t->kind == MR_LOOKUP_BY_RESOLVER && read_literal(&literal.addr, t->host, t->n) &&
         literal.addr.family != family) {
         from = &literal; /* whatever a resolver makes of it */
     }
@@ -567,19 +511,19 @@ int mr_lookup_answer(struct mr_lookup *l, mr_lookup_ticket ticket,
         t = t->next;
     }
     if (!t) {
-        count(l, SCRIPT, IGNORED);
+        count(l, MR_LOOKUP_BY_SCRIPT, MR_LOOKUP_WAS_IGNORED);
         return -EALREADY;
     }
     req = t->req;
     end_ticket(l, t);
-    if (!answer && t->kind == SCRIPT) {
-        count(l, SCRIPT, NEXT);
+    if (!answer && t->kind == MR_LOOKUP_BY_SCRIPT) {
+        count(l, MR_LOOKUP_BY_SCRIPT, MR_LOOKUP_WAS_NEXT);
         ask_default(l, req, t->host, t->n);
         free_ticket(t);
         return 0;
     }
     read_answer(&a, t, answer);
-    note_answer(l, t, result_of(&a.answer, t->kind));
+    note_answer(l, t, mr__lookup_tally_result(&a.answer, t->kind));
     if (a.answer.rc < 0) {
         fail(l, req, &a.answer);
     } else {
@@ -636,7 +580,7 @@ static bool check(struct mr_lookup *l, struct mr_lookup_request *req, const char
     if (n > 0 && n <= MR_LOOKUP_HOST_MAX && is_family && !memchr(host, 0, n)) {
         return true;
     }
-    count(l, LITERAL, FAILED);
+    count(l, MR_LOOKUP_BY_LITERAL, MR_LOOKUP_WAS_FAILED);
     fail_with(l, req, -EINVAL, "failed",
               n == 0                    ? "\"\""
               : n <= MR_LOOKUP_HOST_MAX ? "this host"
@@ -668,7 +612,7 @@ void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
         return;
     }
     if (custom && custom->ask && (!custom->wants || custom->wants(custom->user))) {
-        start_custom(l, req, SCRIPT, custom, host, n);
+        start_custom(l, req, MR_LOOKUP_BY_SCRIPT, custom, host, n);
     } else {
         ask_default(l, req, host, n);
     }
@@ -695,13 +639,14 @@ void mr_lookup_cancel(struct mr_lookup_request *req)
         mr__free(req->job); /* words or a ticket that nobody was asked about */
         break;
     case ASKED:
-        note_answer(l, req->job, CANCELLED);
+        note_answer(l, req->job, MR_LOOKUP_WAS_CANCELLED);
         end_ticket(l, req->job);
         forget_ticket(req->job);
         break;
     case RESOLVING:
-        count(l, RESOLVER, CANCELLED);
-        log_resolved(l, req, mr__resolver_host(req->job), CANCELLED, mr__resolver_age_ns(req->job));
+        count(l, MR_LOOKUP_BY_RESOLVER, MR_LOOKUP_WAS_CANCELLED);
+        log_resolved(l, req, mr__resolver_host(req->job), MR_LOOKUP_WAS_CANCELLED,
+                     mr__resolver_age_ns(req->job));
         unlink_request(l, req);
         mr__resolver_cancel(req->job);
         break;

@@ -18,6 +18,7 @@
 #include "engine/moonrelay.h"
 #include "module/happening.h"
 #include "script/policies.h"
+#include "service/lookup_tally.h"
 #include "service/service.h"
 #include "service/settings.h"
 
@@ -94,6 +95,7 @@ struct bench {
 
     struct errand *errands;
     struct question *questions; /* about addresses of names, the oldest first */
+    struct lookup_tally lookups;
     host_job last_job;
 
     bool is_loading;

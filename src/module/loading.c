@@ -185,6 +185,9 @@ static int start_policies(struct bench *b)
         rc = mr__service_add_metrics(b->service, mr__policies_metrics, b->policies);
     }
     if (rc == 0) {
+        rc = mr__service_add_metrics(b->service, mr__lookup_tally_metrics, &b->lookups);
+    }
+    if (rc == 0) {
         mr__service_set_hooks(b->service, mr__policies_hooks(b->policies));
     }
     return rc;

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "service/lookup_answer.h"
+#include "service/lookup_tally.h"
 
 #include <errno.h>
 #include <string.h>
@@ -57,6 +58,10 @@ static void drop(struct bench *b, struct question **at)
     struct question *q = *at;
 
     *at = q->next;
+    if (q->state == QUESTION_CHAIN || q->state == QUESTION_WORLD) {
+        b->lookups.counts[q->state == QUESTION_CHAIN ? MR_LOOKUP_BY_SCRIPT : MR_LOOKUP_BY_RESOLVER]
+                         [MR_LOOKUP_WAS_CANCELLED]++;
+    }
     if (q->state == QUESTION_CHAIN && q->chain != 0) {
         mr__service_lookup_cancel(b->service, q->chain);
     }
@@ -116,9 +121,15 @@ void mr__bench_lookups_deinit(struct bench *b)
 
 /* ---- a step of one --------------------------------------------------------------------------- */
 
-static void answer(struct question *q, const struct mr_lookup_answer *a)
+static void count(struct bench *b, enum lookup_kind kind, enum lookup_result result)
+{
+    b->lookups.counts[kind][result]++;
+}
+
+static void answer(struct question *q, const struct mr_lookup_answer *a, enum lookup_kind by)
 {
     mr__lookup_answer_take(&q->answer, a, q->host, q->host_n, q->family);
+    count(q->bench, by, mr__lookup_tally_result(&q->answer.answer, by));
     q->state = QUESTION_ANSWERED;
 }
 
@@ -129,8 +140,9 @@ static void on_chain(void *arg, const struct mr_lookup_answer *a)
 
     q->chain = 0;
     if (a) {
-        answer(q, a);
+        answer(q, a, MR_LOOKUP_BY_SCRIPT);
     } else {
+        count(q->bench, MR_LOOKUP_BY_SCRIPT, MR_LOOKUP_WAS_NEXT);
         q->state = QUESTION_DEFAULT;
     }
 }
@@ -165,7 +177,7 @@ static void ask_default(struct bench *b, struct question *q)
     struct mr_lookup_answer a = {.rc = 0};
 
     if (mr__lookup_literal(q->host, q->host_n, q->family, &a.addr)) {
-        answer(q, &a);
+        answer(q, &a, MR_LOOKUP_BY_LITERAL);
     } else {
         ask_world(b, q);
     }
@@ -187,6 +199,8 @@ static void give_up(struct bench *b, struct question *q)
 {
     uint64_t chain = q->chain;
 
+    count(b, q->state == QUESTION_CHAIN ? MR_LOOKUP_BY_SCRIPT : MR_LOOKUP_BY_RESOLVER,
+          MR_LOOKUP_WAS_TIMEOUT);
     mr__lookup_answer_fail(&q->answer, -ETIMEDOUT, "timeout", "%.*s: no answer within 5 s",
                            (int)q->host_n, q->host);
     q->chain = 0;
@@ -257,7 +271,7 @@ int mr__bench_answer_lookup(struct bench *b, host_job job, const struct mr_looku
     if (!q || q->state != QUESTION_WORLD) {
         return -ENOENT;
     }
-    answer(q, a);
+    answer(q, a, MR_LOOKUP_BY_RESOLVER);
     return mr__bench_settle(b);
 }
 

@@ -135,6 +135,28 @@ describe("a lookup with a hook", function()
     assert.equal("10.0.0.1", outcome(t:lookup("fine", 4)))
   end)
 
+  it("is counted as the daemon counts it", function()
+    local t = bench [[
+      local relay = require "relay"
+      return { lookup = function(host)
+        if host == "mine" then return "10.0.0.1" end
+        if host == "no" then return nil, "no", "gone" end
+        if host == "slow" then relay.sleep(9) end
+      end }]]
+    t.hosts.three, t.hosts.late = "10.0.0.3", { "10.0.0.4", delay = 9 }
+    for _, host in ipairs { "mine", "no", "10.0.0.2", "three", "nowhere", "slow", "late" } do t:lookup(host, 4) end
+    t:advance(6)
+    local total = t.metrics.moonrelay_lookup_total.v
+    assert.equal(1, total["script,ok"])
+    assert.equal(1, total["script,refused"])
+    assert.equal(4, total["script,next"])
+    assert.equal(1, total["script,policy-error"]) -- a hook may wait for two seconds
+    assert.equal(1, total["literal,ok"])
+    assert.equal(1, total["resolver,ok"])
+    assert.equal(1, total["resolver,not-found"])
+    assert.equal(1, total["resolver,timeout"])
+  end)
+
   it("is pending while the hook waits", function()
     local t = bench [[
       local relay = require "relay"
