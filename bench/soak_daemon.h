@@ -207,6 +207,18 @@ static inline long daemon_fds(const struct daemon *d)
     return n;
 }
 
+/* What the kernel dropped on loopback between two sockets, for want of time
+ * (net.core.netdev_max_backlog): sendto(2) has succeeded by then, and no socket counts it. */
+static inline uint64_t loopback_drops(void)
+{
+    const char *at = strstr(read_text("/proc/self/net/dev"), "lo:");
+    unsigned long long drops = 0;
+
+    if (at)
+        (void)sscanf(at, "lo: %*u %*u %*u %llu", &drops);
+    return drops;
+}
+
 /* How long its threads were ready to run and had no core. */
 static inline double daemon_waited_s(const struct daemon *d)
 {

@@ -37,7 +37,7 @@ for script in "$MR_SOURCE_DIR"/scripts/*; do
     expect "${script##*/}_tells_its_usage_from_any_folder" helps "$script"
   fi
 done
-for name in deps format check fuzz guards long bench; do
+for name in deps format check fuzz guards long bench soak; do
   expect "${name}_refuses_an_argument_it_does_not_know" refuses "$MR_SOURCE_DIR/scripts/$name" --nonsense
 done
 
