@@ -514,8 +514,8 @@ static void on_timer(uv_timer_t *timer)
     struct api *a = timer->data;
 
     if (a->resume_at_ms > 0 && a->resume_at_ms <= uv_now(a->opts.loop)) {
-        a->resume_at_ms = 0;
-        uv_poll_start(&a->incoming, UV_READABLE, on_incoming);
+        bool is_back = uv_poll_start(&a->incoming, UV_READABLE, on_incoming) == 0;
+        a->resume_at_ms = is_back ? 0 : uv_now(a->opts.loop) + BACK_OFF_MS;
     }
     drive(a);
 }
@@ -542,10 +542,39 @@ static int start_mhd(struct api *a)
     return a->mhd ? 0 : errno ? -errno : -ENOMEM;
 }
 
+static void on_closed(uv_handle_t *handle)
+{
+    struct api *a = handle->data;
+
+    if (--a->handles == 0) {
+        mr__free(a->path);
+        mr__free(a);
+    }
+}
+
+static int open_handles(struct api *a)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(a->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    int rc = info ? uv_poll_init(a->opts.loop, &a->poll, info->epoll_fd) : -ENOTSUP;
+
+    if (rc < 0) {
+        return rc;
+    }
+    a->poll.data = a->incoming.data = a->timer.data = a;
+    a->handles = 1;
+    rc = uv_poll_init(a->opts.loop, &a->incoming, a->listener);
+    if (rc < 0) {
+        uv_close((uv_handle_t *)&a->poll, on_closed);
+        return rc;
+    }
+    uv_timer_init(a->opts.loop, &a->timer);
+    a->handles = 3;
+    return 0;
+}
+
 int mr__api_open(struct api **out, const struct api_options *opts)
 {
     struct api *a = mr__alloc(1, sizeof *a);
-    const union MHD_DaemonInfo *info;
     int rc = -ENOMEM;
 
     if (!a) {
@@ -565,15 +594,10 @@ int mr__api_open(struct api **out, const struct api_options *opts)
     if (rc < 0) {
         goto close_listener;
     }
-    info = MHD_get_daemon_info(a->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    rc = info ? uv_poll_init(opts->loop, &a->poll, info->epoll_fd) : -ENOTSUP;
+    rc = open_handles(a);
     if (rc < 0) {
         goto stop_mhd;
     }
-    uv_timer_init(opts->loop, &a->timer);
-    uv_poll_init(opts->loop, &a->incoming, a->listener);
-    a->poll.data = a->incoming.data = a->timer.data = a;
-    a->handles = 3;
     *out = a;
     return 0;
 
@@ -582,6 +606,9 @@ stop_mhd:
 close_listener:
     mr__listener_close(a->listener);
     mr__unix_remove(a->path, &a->file);
+    if (a->handles > 0) {
+        return rc; /* the loop frees it with the handle */
+    }
 free_memory:
     mr__free(a->path);
     mr__free(a);
@@ -600,16 +627,6 @@ void mr__api_hide(struct api *a)
     if (a && !a->is_hidden) {
         a->is_hidden = true;
         mr__unix_remove(a->path, &a->file);
-    }
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-    struct api *a = handle->data;
-
-    if (--a->handles == 0) {
-        mr__free(a->path);
-        mr__free(a);
     }
 }
 

@@ -123,13 +123,10 @@ static void out_reply(void *user, const struct mr_addr *to, const struct mr_addr
     mr__registrar_reply(((struct control *)user)->registrar, to, local, data, n);
 }
 
-/* Ids are secrets: without randomness there is nothing sensible to go on with. */
-static void out_random(void *user, void *buf, size_t n)
+static int out_random(void *user, void *buf, size_t n)
 {
     (void)user;
-    if (uv_random(NULL, NULL, buf, n, 0, NULL) < 0) {
-        abort();
-    }
+    return uv_random(NULL, NULL, buf, n, 0, NULL);
 }
 
 static host_job out_lookup(void *user, struct str host, int family, enum mr_lookup_op op,

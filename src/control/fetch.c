@@ -417,10 +417,21 @@ static void on_watch_closed(uv_handle_t *handle)
 
 static void on_later(uv_timer_t *timer);
 
+/* Saying so would make libcurl give up the whole multi handle; one request is enough. */
+static void give_up_soon(struct fetch *f, CURL *easy)
+{
+    char *private = NULL;
+
+    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
+    if (private) {
+        give_up((struct job *)(void *)private, -ENOMEM, "failed", "out of memory");
+        uv_timer_start(&f->later, on_later, 0, 0);
+    }
+}
+
 static struct watch *watch_open(struct fetch *f, CURL *easy, curl_socket_t fd)
 {
     struct watch *w = mr__alloc(1, sizeof *w);
-    char *private = NULL;
 
     if (w && uv_poll_init_socket(f->loop, &w->poll, fd) == 0) {
         w->poll.data = w;
@@ -430,12 +441,7 @@ static struct watch *watch_open(struct fetch *f, CURL *easy, curl_socket_t fd)
         return w;
     }
     mr__free(w);
-    /* Saying so would make libcurl give up the whole multi handle; one request is enough. */
-    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
-    if (private) {
-        give_up((struct job *)(void *)private, -ENOMEM, "failed", "out of memory");
-        uv_timer_start(&f->later, on_later, 0, 0);
-    }
+    give_up_soon(f, easy);
     return NULL;
 }
 
@@ -456,8 +462,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *s
         return 0;
     }
     w = w ? w : watch_open(f, easy, fd);
-    if (w) {
-        uv_poll_start(&w->poll, events, on_event);
+    if (w && uv_poll_start(&w->poll, events, on_event) < 0) {
+        give_up_soon(f, easy);
     }
     return 0;
 }

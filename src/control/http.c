@@ -324,8 +324,8 @@ static void on_timer(uv_timer_t *timer)
     struct http *h = timer->data;
 
     if (h->resume_at_ms > 0 && h->resume_at_ms <= uv_now(h->opts.loop)) {
-        h->resume_at_ms = 0;
-        uv_poll_start(&h->incoming, UV_READABLE, on_incoming);
+        bool is_back = uv_poll_start(&h->incoming, UV_READABLE, on_incoming) == 0;
+        h->resume_at_ms = is_back ? 0 : uv_now(h->opts.loop) + BACK_OFF_MS;
     }
     drive(h);
 }
@@ -354,11 +354,39 @@ static int start_mhd(struct http *h)
     return h->mhd ? 0 : errno ? -errno : -ENOMEM;
 }
 
+static void on_closed(uv_handle_t *handle)
+{
+    struct http *h = handle->data;
+
+    if (--h->handles == 0) {
+        mr__free(h);
+    }
+}
+
+static int open_handles(struct http *h)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    int rc = info ? uv_poll_init(h->opts.loop, &h->poll, info->epoll_fd) : -ENOTSUP;
+
+    if (rc < 0) {
+        return rc;
+    }
+    h->poll.data = h->incoming.data = h->timer.data = h;
+    h->handles = 1;
+    rc = uv_poll_init(h->opts.loop, &h->incoming, h->listener);
+    if (rc < 0) {
+        uv_close((uv_handle_t *)&h->poll, on_closed);
+        return rc;
+    }
+    uv_timer_init(h->opts.loop, &h->timer);
+    h->handles = 3;
+    return 0;
+}
+
 int mr__http_open(struct http **out, const struct http_options *opts, struct mr_addr *bound)
 {
     struct http *h = mr__alloc(1, sizeof *h);
     struct listener_options listen = {.local = opts->local, .backlog = LISTEN_BACKLOG};
-    const union MHD_DaemonInfo *info;
     int rc;
 
     if (!h) {
@@ -376,15 +404,10 @@ int mr__http_open(struct http **out, const struct http_options *opts, struct mr_
     if (rc < 0) {
         goto close_listener;
     }
-    info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    rc = info ? uv_poll_init(opts->loop, &h->poll, info->epoll_fd) : -ENOTSUP;
+    rc = open_handles(h);
     if (rc < 0) {
         goto stop_mhd;
     }
-    uv_timer_init(opts->loop, &h->timer);
-    uv_poll_init(opts->loop, &h->incoming, h->listener);
-    h->poll.data = h->incoming.data = h->timer.data = h;
-    h->handles = 3;
     *out = h;
     return 0;
 
@@ -393,6 +416,9 @@ stop_mhd:
 close_listener:
     mr__listener_close(h->listener);
     mr__listener_close(h->reserve);
+    if (h->handles > 0) {
+        return rc; /* the loop frees it with the handle */
+    }
 free_memory:
     mr__free(h);
     return rc;
@@ -403,15 +429,6 @@ int mr__http_start(struct http *h)
     int rc = uv_poll_start(&h->poll, UV_READABLE, on_readable);
 
     return rc < 0 ? rc : uv_poll_start(&h->incoming, UV_READABLE, on_incoming);
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-    struct http *h = handle->data;
-
-    if (--h->handles == 0) {
-        mr__free(h);
-    }
 }
 
 void mr__http_destroy(struct http *h)

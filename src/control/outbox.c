@@ -268,6 +268,11 @@ static void arm(struct mr_udp *u, bool is_wanted)
     u->is_armed = is_wanted;
 }
 
+void mr__outbox_rouse(struct mr_udp *u)
+{
+    arm(u, true);
+}
+
 void mr__outbox_ready(struct request *req)
 {
     struct mr_udp *u = req->udp;
@@ -369,10 +374,10 @@ void mr__outbox_flush(struct mr_udp *u, unsigned most)
         left -= tell_first(u) ? 1 : send_some(u, left);
     }
     if (u->state != UDP_CLOSING) {
-        arm(u, u->ready.n > 0 && !u->is_blocked);
-        if (u->is_blocked) {
+        if (u->is_blocked || u->must_watch) {
             mr__udp_watch(u);
         }
+        arm(u, (u->ready.n > 0 && !u->is_blocked) || u->must_watch);
     }
 }
 

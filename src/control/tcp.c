@@ -492,8 +492,8 @@ static void on_timer(uv_timer_t *timer)
 
     end_overdue(t, now_ms);
     if (t->resume_at_ms > 0 && t->resume_at_ms <= now_ms && !t->is_stopping) {
-        t->resume_at_ms = 0;
-        uv_poll_start(&t->poll, UV_READABLE, on_acceptable);
+        bool is_back = uv_poll_start(&t->poll, UV_READABLE, on_acceptable) == 0;
+        t->resume_at_ms = is_back ? 0 : now_ms + BACK_OFF_MS;
     }
     arm_timer(t);
 }
@@ -533,9 +533,13 @@ static void add_connection(struct tcp *t, int fd, const struct mr_addr *peer,
         mr__listener_close(fd);
         return;
     }
+    if (uv_tcp_init(t->loop, &c->uv) < 0) {
+        mr__listener_close(fd);
+        mr__free(c);
+        return;
+    }
     mr__listener_tune(fd, &keepalive);
     c->tcp = t;
-    uv_tcp_init(t->loop, &c->uv);
     c->next = t->all;
     c->link = &t->all;
     if (c->next) {
@@ -602,6 +606,34 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
 
 /* ---- life -------------------------------------------------------------------------------- */
 
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct tcp *t = handle->data;
+
+    t->handles--;
+    free_tcp(t);
+}
+
+static int open_handles(struct tcp *t)
+{
+    int rc = uv_poll_init(t->loop, &t->poll, t->listener);
+
+    if (rc < 0) {
+        return rc;
+    }
+    t->poll.data = t->timer.data = t->first_stream.data = t;
+    t->handles = 1;
+    rc = uv_tcp_init(t->loop, &t->first_stream);
+    if (rc < 0) {
+        t->is_destroyed = 1;
+        uv_close((uv_handle_t *)&t->poll, on_handle_closed);
+        return rc;
+    }
+    uv_timer_init(t->loop, &t->timer);
+    t->handles = 3;
+    return 0;
+}
+
 int mr__tcp_open(struct tcp **out, const struct tcp_options *opts, struct mr_addr *bound)
 {
     struct tcp *t = mr__alloc(1, sizeof *t);
@@ -626,21 +658,19 @@ int mr__tcp_open(struct tcp **out, const struct tcp_options *opts, struct mr_add
     t->output_bytes = opts->output_bytes;
     t->closing_end = &t->closing;
     t->reserve = mr__listener_reserve();
-    rc = uv_poll_init(t->loop, &t->poll, t->listener);
+    rc = open_handles(t);
     if (rc < 0) {
         goto close_listener;
     }
-    t->poll.data = t;
-    uv_timer_init(t->loop, &t->timer);
-    uv_tcp_init(t->loop, &t->first_stream);
-    t->timer.data = t->first_stream.data = t;
-    t->handles = 3;
     *out = t;
     return 0;
 
 close_listener:
     mr__listener_close(t->listener);
     mr__listener_close(t->reserve);
+    if (t->handles > 0) {
+        return rc; /* the loop frees it with the handle */
+    }
 free_memory:
     mr__free(t);
     return rc;
@@ -687,14 +717,6 @@ void mr__tcp_stop(struct tcp *t)
         t->handler.closed(t->handler.user, id, MR_CONN_SHUTDOWN);
     }
     mr__tcp_settle(t);
-}
-
-static void on_handle_closed(uv_handle_t *handle)
-{
-    struct tcp *t = handle->data;
-
-    t->handles--;
-    free_tcp(t);
 }
 
 void mr__tcp_destroy(struct tcp *t)

@@ -167,9 +167,13 @@ void mr__udp_watch(struct mr_udp *u)
         return;
     }
     if (events) {
-        uv_poll_start(&u->poll, events, on_poll);
+        u->must_watch = uv_poll_start(&u->poll, events, on_poll) < 0;
     } else {
+        u->must_watch = false;
         uv_poll_stop(&u->poll);
+    }
+    if (u->must_watch) {
+        mr__outbox_rouse(u); /* it tries again: nobody else would */
     }
 }
 

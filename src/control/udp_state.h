@@ -72,6 +72,7 @@ struct mr_udp {
     unsigned handles;
     unsigned flags; /* of the next lookups */
     bool has_poll, is_paused, is_armed, is_blocked;
+    bool must_watch;   /* the poll handle could not be started: the next turn tries again */
     int waiting_error; /* an ICMP error of a connected socket, for the next send */
     struct request *bind, *connect;
     struct queue waiting, for_peer, ready;
@@ -109,6 +110,8 @@ void mr__outbox_look(struct request *req);
 /* Makes everything of a queue ready for an address, or to be told a failure. */
 void mr__outbox_ready_all(struct queue *q, const struct mr_addr *to, struct failure *failure);
 void mr__outbox_ready(struct request *req);
+/* There is a flush soon, ready or not. */
+void mr__outbox_rouse(struct mr_udp *u);
 /* Sends what is ready, at most so many, and tells how that went. */
 void mr__outbox_flush(struct mr_udp *u, unsigned most);
 /* The socket has room again. */

@@ -126,7 +126,11 @@ static int add_folder(struct watch *w, const char *path)
     memcpy(f->path, path, n);
     f->owner = w;
     f->is_kept = true;
-    uv_fs_event_init(w->loop, &f->event);
+    rc = uv_fs_event_init(w->loop, &f->event);
+    if (rc < 0) {
+        mr__free(f);
+        return rc;
+    }
     f->event.data = f;
     rc = uv_fs_event_start(&f->event, on_event, f->path, 0);
     if (rc < 0) {

@@ -222,14 +222,13 @@ static void give_index(struct mr *mr, uint32_t port)
     mr->free_port = port;
 }
 
-/* A worker that could not watch the socket would have no way to say so, hence the try. */
-static int try_polling(struct mr *mr, int fd)
+/* A worker that could not watch the socket would have no way to say so, hence here. Closing the
+ * socket takes this back. */
+static int reserve_polling(struct mr *mr, int fd, uint32_t port)
 {
-    int r = mr->transport->has_sockets ? mr__poller_add(&mr->poller, fd, 0) : 0;
+    struct worker *w = &mr->workers[port % mr->worker_count];
 
-    if (r == 0 && mr->transport->has_sockets)
-        mr__poller_remove(&mr->poller, fd);
-    return r;
+    return mr->transport->has_sockets ? mr__poller_reserve(&w->poller, fd, port) : 0;
 }
 
 static void announce(struct mr *mr, uint32_t port, unsigned flags, int fd)
@@ -268,7 +267,7 @@ int mr_port_open(struct mr *mr, const struct mr_addr *local, unsigned flags, uin
     memset(&mr->ports[index], 0, sizeof mr->ports[index]);
     fd = mr->transport->open(&addr, socket_flags, mr->options.socket_buffer_bytes,
                              &mr->ports[index].info);
-    r = fd < 0 ? fd : try_polling(mr, fd);
+    r = fd < 0 ? fd : reserve_polling(mr, fd, index);
     if (r < 0) {
         if (fd >= 0)
             mr->transport->close(fd);

@@ -190,10 +190,9 @@ static void open_port(struct worker *w, const struct command *c)
     if (!source)
         return;
     *source = (struct rx_source){.fd = w->config.sockets[c->port].fd, .port = c->port};
-    /* Nobody can be told of a failure here; control has tried with the same descriptor
-     * before (mr_port_open()), so only the kernel's memory is left as a reason. */
+    /* Nobody could be told of a failure here; mr_port_open() has taken what may be missing. */
     if (w->config.transport->has_sockets)
-        (void)mr__poller_add(&w->poller, source->fd, c->port);
+        mr__poller_start(&w->poller, source->fd, c->port);
 }
 
 static void close_port(struct worker *w, const struct command *c)

@@ -44,6 +44,22 @@ int mr__poller_add(struct poller *p, int fd, uint32_t tag)
     return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
+/* An error of the socket is reported whether one asks or not; by its edge, so that nobody spins
+ * over a descriptor that he does not read yet. */
+int mr__poller_reserve(struct poller *p, int fd, uint32_t tag)
+{
+    struct epoll_event ev = {.events = EPOLLET, .data.u32 = tag};
+
+    return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+void mr__poller_start(struct poller *p, int fd, uint32_t tag)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.u32 = tag};
+
+    (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
+}
+
 void mr__poller_remove(struct poller *p, int fd)
 {
     struct epoll_event unused = {0};

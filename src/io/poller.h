@@ -21,6 +21,12 @@ void mr__poller_deinit(struct poller *p);
 
 /* tag: what mr__poller_wait() gives for the descriptor; not UINT32_MAX. */
 int mr__poller_add(struct poller *p, int fd, uint32_t tag);
+
+/* The same in two steps: all that may be missing is taken by the first, on any thread; the second
+ * lets it be reported and does not fail. Both with the same tag. */
+int mr__poller_reserve(struct poller *p, int fd, uint32_t tag);
+void mr__poller_start(struct poller *p, int fd, uint32_t tag);
+
 void mr__poller_remove(struct poller *p, int fd);
 
 /* Waits up to timeout_ns (UINT64_MAX: for ever) and stores the tags of readable

@@ -131,7 +131,7 @@ static void on_reply(void *user, const struct mr_addr *to, const struct mr_addr 
 }
 
 /* splitmix64: the same ids, ports and keys for the same seed. */
-static void on_random(void *user, void *buf, size_t n)
+static int on_random(void *user, void *buf, size_t n)
 {
     struct bench *b = user;
     unsigned char *p = buf;
@@ -143,6 +143,7 @@ static void on_random(void *user, void *buf, size_t n)
         z = (z ^ z >> 27) * 0x94d049bb133111ebu;
         p[i] = (unsigned char)(z ^ z >> 31);
     }
+    return 0;
 }
 
 struct service_out mr__bench_out(struct bench *b)

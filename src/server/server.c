@@ -407,6 +407,10 @@ static int open_ports(struct mr_server *s, struct mr_server_error *err)
     struct port_report report = {.asked = 0};
     int rc = mr__service_open_ports(s->service, &report);
 
+    if (rc < 0 && (report.first_error == 0 || report.opened > 0)) {
+        return mr__startup_fail(err, MR_SERVER_EXIT_FAILED, rc, "cannot open relay ports: %s",
+                                mr_strerror(rc));
+    }
     if (rc < 0) {
         char text[MR_ADDR_TEXT_MAX];
         mr_addr_format(&report.first_failed, text, sizeof text);

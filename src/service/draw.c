@@ -23,13 +23,16 @@ struct id_space {
 };
 
 /* The kernel is asked for more than one number at once; what was given out is wiped. */
-static void draw_bytes(struct service *s, void *out, size_t n)
+static int draw_bytes(struct service *s, void *out, size_t n)
 {
     unsigned char *p = out;
 
     while (n > 0) {
         if (s->entropy_n == 0) {
-            s->out.random(s->out.user, s->entropy, sizeof s->entropy);
+            int rc = s->out.random(s->out.user, s->entropy, sizeof s->entropy);
+            if (rc < 0) {
+                return rc;
+            }
             s->entropy_n = sizeof s->entropy;
         }
         size_t k = n < s->entropy_n ? n : s->entropy_n;
@@ -40,9 +43,10 @@ static void draw_bytes(struct service *s, void *out, size_t n)
         p += k;
         n -= k;
     }
+    return 0;
 }
 
-uint64_t mr__draw_below(struct service *s, uint64_t n)
+int mr__draw_below(struct service *s, uint64_t n, uint64_t *out)
 {
     uint64_t mask = n - 1, v;
 
@@ -51,10 +55,27 @@ uint64_t mr__draw_below(struct service *s, uint64_t n)
     }
     do {
         v = 0;
-        draw_bytes(s, &v, mask <= 0xff ? 1 : mask <= 0xffff ? 2 : 8);
+        int rc = draw_bytes(s, &v, mask <= 0xff ? 1 : mask <= 0xffff ? 2 : 8);
+        if (rc < 0) {
+            return rc;
+        }
         v &= mask;
     } while (v >= n); /* a remainder instead would prefer the small ones */
-    return v;
+    *out = v;
+    return 0;
+}
+
+static int draw_digits(struct service *s, const struct id_space *space, uint16_t *digits)
+{
+    for (uint32_t d = 0; d < space->length; d++) {
+        uint64_t digit;
+        int rc = mr__draw_below(s, space->base, &digit);
+        if (rc < 0) {
+            return rc;
+        }
+        digits[d] = (uint16_t)digit;
+    }
+    return 0;
 }
 
 static size_t render(const struct id_space *space, const uint16_t *digits, char *id)
@@ -110,8 +131,9 @@ static int draw_id(struct service *s, const struct id_space *space, bool *used_u
     bool is_found = false;
 
     for (unsigned i = 0; i < RANDOM_TRIES && !is_found && !*used_up; i++) {
-        for (uint32_t d = 0; d < space->length; d++) {
-            digits[d] = (uint16_t)mr__draw_below(s, space->base);
+        int rc = draw_digits(s, space, digits);
+        if (rc < 0) {
+            return rc;
         }
         n = render(space, digits, id);
         is_found = !space->is_taken(s, id, n);

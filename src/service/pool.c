@@ -98,10 +98,14 @@ struct seat *mr__pool_take(struct service *s)
 {
     struct pool *pool = &s->pool;
     struct seat *seat;
+    uint64_t place;
 
     mr__pool_release_due(s);
     if (pool->n_ready > 0) {
-        seat = pop_ready(pool, mr__draw_below(s, pool->n_ready));
+        if (mr__draw_below(s, pool->n_ready, &place) < 0) {
+            return NULL; /* one that can be guessed is worse than none */
+        }
+        seat = pop_ready(pool, place);
     } else if (pool->n_quarantined > 0) {
         seat = pop_quarantined(pool);
     } else {
@@ -207,6 +211,19 @@ static void add_seat(struct pool *pool, struct seat *seat, uint32_t port,
     push_ready(pool, seat);
 }
 
+static void note_failure(struct service *s, const struct mr_addr *local, int rc,
+                         struct port_report *report)
+{
+    if (report->first_error == 0) {
+        report->first_error = rc;
+        report->first_failed = *local;
+    }
+    MR_LOG(s->log, MR_LOG_DEBUG, "relay", "port left out", LOG_UINT("port", local->port),
+           LOG_STR("error", mr_strerror(rc)));
+}
+
+/* What the kernel refuses, for want of memory too, is one port; -ENOMEM is ours, and of the list.
+ */
 static int open_port(struct service *s, const struct mr_addr *local, struct port_report *report)
 {
     struct pool *pool = &s->pool;
@@ -223,6 +240,8 @@ static int open_port(struct service *s, const struct mr_addr *local, struct port
     }
     int rc = mr_port_open(s->mr, local, dual, &port);
     if (rc < 0) {
+        note_failure(s, local, rc, report);
+        rc = 0;
         goto free_seat;
     }
     rc = reserve_index(pool, port);
@@ -282,17 +301,6 @@ static void format_ranges(const struct pool *pool, char *buf, size_t cap)
     mr__free(numbers);
 }
 
-static void note_failure(struct service *s, const struct mr_addr *local, int rc,
-                         struct port_report *report)
-{
-    if (report->first_error == 0) {
-        report->first_error = rc;
-        report->first_failed = *local;
-    }
-    MR_LOG(s->log, MR_LOG_DEBUG, "relay", "port left out", LOG_UINT("port", local->port),
-           LOG_STR("error", mr_strerror(rc)));
-}
-
 /* ---- the list ------------------------------------------------------------------------------ */
 
 static bool is_listed(const struct port_list *list, uint16_t number)
@@ -335,12 +343,7 @@ static int open_one(struct service *s, uint16_t number, struct port_report *repo
 
     local.port = number;
     report->asked++;
-    int rc = open_port(s, &local, report);
-    if (rc < 0 && rc != -ENOMEM) {
-        note_failure(s, &local, rc, report);
-        rc = 0;
-    }
-    return rc;
+    return open_port(s, &local, report);
 }
 
 static int open_missing(struct service *s, const struct wanted *w, struct port_report *report)

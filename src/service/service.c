@@ -303,9 +303,11 @@ int mr__service_create(struct service **out, const struct service_options *opts,
     s->next_ping_ns = now_ns;
     init_lists(s);
     mr__pool_init(&s->pool);
-    s->out.random(s->out.user, &s->key, sizeof s->key);
-    s->stores = mr__stores_create(&s->key);
-    int rc = s->stores ? init_tables(s) : -ENOMEM;
+    int rc = s->out.random(s->out.user, &s->key, sizeof s->key);
+    s->stores = rc < 0 ? NULL : mr__stores_create(&s->key);
+    if (rc == 0) {
+        rc = s->stores ? init_tables(s) : -ENOMEM;
+    }
     if (rc == 0) {
         rc = read_settings(s);
     }

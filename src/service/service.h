@@ -51,8 +51,8 @@ struct service_out {
     /* Sends a registrar reply from the address the datagram came to. */
     void (*reply)(void *user, const struct mr_addr *to, const struct mr_addr *local,
                   const char *data, size_t n);
-    /* Fills n bytes from the kernel's random source. */
-    void (*random)(void *user, void *buf, size_t n);
+    /* Fills n bytes from the kernel's random source. Without it nobody gets an id or a port. */
+    int (*random)(void *user, void *buf, size_t n);
     /* As in struct script_host: the address of a target. */
     host_job (*lookup)(void *user, struct str host, int family, enum mr_lookup_op op,
                        unsigned flags, void (*done)(void *arg, const struct mr_lookup_answer *a),

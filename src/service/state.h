@@ -737,7 +737,7 @@ void mr__session_view(const struct session *p, struct hook_session *out);
 /* ---- ids (draw.c) -------------------------------------------------------------------------- */
 
 /* Below n, n > 0. */
-uint64_t mr__draw_below(struct service *s, uint64_t n);
+int mr__draw_below(struct service *s, uint64_t n, uint64_t *out);
 /* A new id that nobody has, in *id (heap). -ENOSPC: none is left, -ENOMEM. */
 int mr__draw_oid(struct service *s, char **id, size_t *n);
 int mr__draw_pid(struct service *s, char **id, size_t *n);

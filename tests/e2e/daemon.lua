@@ -296,7 +296,8 @@ end
 --- `opts.policies` go to --policy, `opts.control_pair = false` opens none (for tests that count),
 --- `opts.preload` is a library for the daemon (see resolver.lua), `opts.quiet` is for a level that prints no
 --- ready line, `opts.owner` ({ uid, gid }), `opts.private` (files that stay root's) and `opts.mode` are for its folder,
---- `opts.as` ({ uid, gid }) is who starts it where we are root.
+--- `opts.as` ({ uid, gid }) is who starts it where we are root. With `opts.may_refuse` one that ends instead
+--- gives nil and { code, signal, stdout, stderr }; with `opts.untouched` nobody has spoken to it yet.
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
@@ -311,6 +312,12 @@ function daemon.start(opts)
   self.allowed, self.opts = opts.allow_log or {}, opts
   self.read_ready = opts.read_ready or function() return self:stdout() end
   local ready = loop.try(function() return parse_ready(self.read_ready()) or not self:is_running() end, START_S)
+  if opts.may_refuse and not self:is_running() then
+    self:reap(STOP_S, "a start that is refused")
+    local said = { code = self.code, signal = self.signal, stdout = self:stdout(), stderr = self:stderr() }
+    remove_tree(dir)
+    return nil, said
+  end
   if type(ready) ~= "table" then
     local why = self:is_running() and "no ready line" or ("exit status " .. tostring(self.code))
     local tail = self:tail()
@@ -319,6 +326,7 @@ function daemon.start(opts)
     error("the daemon did not start: " .. why .. "\n" .. tail, 2)
   end
   for key, value in pairs(ready) do self[key] = value end
+  if opts.untouched then return self end
   if opts.control_pair ~= false then self:open_control_pair() end
   self:get("/healthz") -- what is opened at the first request and kept
   self.base_fds = self:fds()

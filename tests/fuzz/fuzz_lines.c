@@ -75,13 +75,14 @@ static void on_reply(void *user, const struct mr_addr *to, const struct mr_addr 
     abort();
 }
 
-static void on_random(void *user, void *buf, size_t n)
+static int on_random(void *user, void *buf, size_t n)
 {
     (void)user;
     for (size_t i = 0; i < n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         ((unsigned char *)buf)[i] = (unsigned char)(state >> 56);
     }
+    return 0;
 }
 
 static uint64_t clock_ns(void *user)

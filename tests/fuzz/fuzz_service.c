@@ -162,7 +162,7 @@ static void on_reply(void *user, const struct mr_addr *to, const struct mr_addr 
             (n == 17 && !memcmp(data, "Unknown host pid!", 17)));
 }
 
-static void on_random(void *user, void *buf, size_t n)
+static int on_random(void *user, void *buf, size_t n)
 {
     struct machine *m = user;
 
@@ -170,6 +170,7 @@ static void on_random(void *user, void *buf, size_t n)
         m->random = m->random * 6364136223846793005u + 1442695040888963407u;
         ((unsigned char *)buf)[i] = (unsigned char)(m->random >> 56);
     }
+    return 0;
 }
 
 static bool hooks_want(void *self, enum hook hook)

@@ -189,6 +189,27 @@ TEST(readable_sockets_are_named_by_their_tags)
     mr__poller_deinit(&p);
 }
 
+TEST(a_reserved_socket_is_named_from_when_it_is_started)
+{
+    struct poller p;
+    struct socket_info info;
+    int fd = open_at("127.0.0.1:0", 0, &info);
+    uint32_t tags[POLLER_READY_MAX];
+    union socket_addr sa;
+
+    REQUIRE_EQ(mr__poller_init(&p), 0);
+    CHECK_EQ(mr__poller_reserve(&p, fd, 10), 0);
+    CHECK_EQ(mr__poller_reserve(&p, fd, 10), -EEXIST);
+    CHECK_EQ(sendto(fd, "x", 1, 0, &sa.any, mr__socket_addr_write(&sa, &info.local, 4)), 1);
+    CHECK_EQ(mr__poller_wait(&p, tags, 0), 0);
+    mr__poller_start(&p, fd, 10);
+    CHECK_EQ(mr__poller_wait(&p, tags, UINT64_MAX), 1);
+    CHECK_EQ(tags[0], 10);
+    mr__socket_close(fd);
+    CHECK_EQ(mr__poller_wait(&p, tags, 0), 0);
+    mr__poller_deinit(&p);
+}
+
 static void *wake_soon(void *arg)
 {
     test_pause();
@@ -248,6 +269,7 @@ TEST_MAIN(TEST_CASE(a_second_socket_cannot_share_an_address),
           TEST_CASE(an_ipv6_socket_leaves_ipv4_alone),
           TEST_CASE(addresses_survive_the_way_to_the_kernel_and_back),
           TEST_CASE(readable_sockets_are_named_by_their_tags),
+          TEST_CASE(a_reserved_socket_is_named_from_when_it_is_started),
           TEST_CASE(another_thread_ends_the_wait),
           TEST_CASE(a_quota_of_cores_is_read_from_its_text),
           TEST_CASE(loopback_is_among_our_addresses))

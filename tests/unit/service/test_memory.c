@@ -166,10 +166,11 @@ TEST(every_failed_allocation_costs_its_flow_or_port_alone)
     CHECK_GT(failed, 10);
 }
 
-static void draw_nothing(void *user, void *buf, size_t n)
+static int draw_nothing(void *user, void *buf, size_t n)
 {
     (void)user;
     memset(buf, 0, n);
+    return 0;
 }
 
 TEST(a_service_that_cannot_be_made_leaves_nothing)

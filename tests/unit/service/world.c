@@ -78,7 +78,7 @@ static void on_reply(void *user, const struct mr_addr *to, const struct mr_addr 
     snprintf(w->reply, sizeof w->reply, "%.*s", (int)n, data);
 }
 
-static void on_random(void *user, void *buf, size_t n)
+static int on_random(void *user, void *buf, size_t n)
 {
     struct world *w = user;
     unsigned char *p = buf;
@@ -87,6 +87,7 @@ static void on_random(void *user, void *buf, size_t n)
         w->random = w->random * 6364136223846793005u + 1442695040888963407u;
         p[i] = (unsigned char)(w->random >> 56);
     }
+    return 0;
 }
 
 static void on_log(void *user, enum log_level level, const char *line, size_t n)
