@@ -52,6 +52,41 @@ static void passes(void)
     CHECK_NE(&left_fd, NULL);
 }
 
+static uint64_t drawn;
+
+static void draws(void)
+{
+    drawn = test_random();
+}
+
+/* What a test draws first when the environment says this; NULL: nothing. */
+static uint64_t first_of(const char *seed)
+{
+    if (seed)
+        setenv("TEST_SEED", seed, 1);
+    else
+        unsetenv("TEST_SEED");
+    CHECK_EQ(result_of("draws", draws), 0);
+    return drawn;
+}
+
+TEST(without_a_seed_all_runs_and_tests_draw_the_same)
+{
+    char *given = getenv("TEST_SEED"), *saved = given ? strdup(given) : NULL;
+    uint64_t usual = first_of(NULL), fresh;
+
+    CHECK_EQ(usual, 0x910a2dec89025cc1u);
+    CHECK_EQ(first_of(""), usual);
+    CHECK_NE(first_of("17849018562371618866"), usual);
+    CHECK_EQ(first_of("1"), usual);
+    fresh = first_of("random");
+    CHECK_NE(fresh, usual);
+    CHECK_EQ(first_of(getenv("TEST_SEED")), fresh); /* told there for whoever repeats it */
+    CHECK_NE(first_of("random"), fresh);
+    first_of(saved);
+    free(saved);
+}
+
 TEST(a_failed_check_fails_the_test)
 {
     CHECK_EQ(result_of("(expected to fail) fails_a_check", fails_a_check), 1);
@@ -97,4 +132,5 @@ TEST(a_running_thread_is_counted)
 
 TEST_MAIN(TEST_CASE(a_failed_check_fails_the_test), TEST_CASE(a_failed_requirement_ends_the_test),
           TEST_CASE(an_fd_left_behind_fails_the_test), TEST_CASE(a_skip_is_told_as_one),
-          TEST_CASE(a_running_thread_is_counted))
+          TEST_CASE(a_running_thread_is_counted),
+          TEST_CASE(without_a_seed_all_runs_and_tests_draw_the_same))
