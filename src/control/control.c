@@ -661,7 +661,7 @@ int mr__control_start(struct control *c)
         rc = mr__api_start(c->api);
     }
     if (rc == 0) {
-        rc = mr__watchdog_create(&c->watchdog, &c->loop, c->opts.log);
+        rc = mr__watchdog_create(&c->watchdog, &c->loop, c->opts.log, MR_WATCHDOG_STALL_MS);
     }
     if (rc == 0) {
         rc = start_supervisor(c);

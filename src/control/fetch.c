@@ -72,6 +72,7 @@ struct fetch {
     unsigned running;
     uint64_t last_id;
     unsigned handles;
+    long connect_ms;
     char *roots;
     char agent[64];
 };
@@ -566,7 +567,7 @@ static bool connect_to(struct job *j, const struct mr_addr *a)
     rc = rc ? rc : curl_easy_setopt(j->easy, CURLOPT_TIMEOUT_MS, ms);
     rc = rc ? rc
             : curl_easy_setopt(j->easy, CURLOPT_CONNECTTIMEOUT_MS,
-                               ms < MR_FETCH_CONNECT_MS ? ms : (long)MR_FETCH_CONNECT_MS);
+                               ms < j->owner->connect_ms ? ms : j->owner->connect_ms);
     j->is_added = j->address && !rc && curl_multi_add_handle(j->owner->multi, j->easy) == CURLM_OK;
     return j->is_added;
 }
@@ -837,6 +838,7 @@ int mr__fetch_create(struct fetch **out, const struct fetch_options *opts)
     }
     f->loop = opts->loop;
     f->lookup = opts->lookup;
+    f->connect_ms = opts->connect_ms ? (long)opts->connect_ms : MR_FETCH_CONNECT_MS;
     snprintf(f->agent, sizeof f->agent, "moonrelay/%s", MR_VERSION_STRING);
     if (opts->roots) {
         f->roots = mr__strndup(opts->roots, strlen(opts->roots));

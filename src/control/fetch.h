@@ -34,6 +34,7 @@ struct fetch_options {
     uv_loop_t *loop;
     struct mr_lookup *lookup; /* outlives it */
     const char *roots;        /* path of a PEM file; NULL: the system's */
+    uint32_t connect_ms;      /* 0: MR_FETCH_CONNECT_MS */
 };
 
 /* -ENOMEM. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See watchdog.h. The watching thread looks once a second. The loop is stuck when it is in
- * the same turn as a second ago and has not slept since: its callbacks run in the middle of
- * a turn, so that nothing else tells work from sleep (uv_metrics_idle_time() may be asked
+ * See watchdog.h. The watching thread looks once in the time that is a stall. The loop is stuck
+ * when it is in the same turn as at the last look and has not slept since: its callbacks run in the
+ * middle of a turn, so that nothing else tells work from sleep (uv_metrics_idle_time() may be asked
  * by any thread).
  */
 #include "control/watchdog.h"
@@ -21,6 +21,7 @@ struct watchdog {
      * else is read by what it says. */
     _Atomic uint64_t turn;
     uint64_t stalls; /* control thread's */
+    uint64_t stall_ns;
     uv_loop_t *loop;
     struct log log; /* as it was; a reload may change the level of the one it was copied from */
     pthread_t thread;
@@ -58,7 +59,7 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&w->lock);
     while (!w->is_ended) {
-        uint64_t next = uv_hrtime() + MR_WATCHDOG_STALL_MS * 1000000ull;
+        uint64_t next = uv_hrtime() + w->stall_ns;
         struct timespec until = {.tv_sec = (time_t)(next / 1000000000u),
                                  .tv_nsec = (long)(next % 1000000000u)};
 
@@ -83,7 +84,7 @@ void mr__watchdog_leave(struct watchdog *w, uint64_t worked_ns)
         return;
     }
     atomic_fetch_add_explicit(&w->turn, 1, memory_order_relaxed);
-    if (worked_ns >= MR_WATCHDOG_STALL_MS * 1000000ull) {
+    if (worked_ns >= w->stall_ns) {
         w->stalls++;
         MR_LOG(&w->log, MR_LOG_WARN, "server", "the control thread goes on after a stall",
                LOG_DOUBLE("seconds", (double)worked_ns / 1e9));
@@ -108,7 +109,8 @@ static int start_thread(struct watchdog *w)
     return -rc;
 }
 
-int mr__watchdog_create(struct watchdog **out, uv_loop_t *loop, const struct log *log)
+int mr__watchdog_create(struct watchdog **out, uv_loop_t *loop, const struct log *log,
+                        uint32_t stall_ms)
 {
     struct watchdog *w = mr__alloc(1, sizeof *w);
     pthread_condattr_t monotonic;
@@ -119,6 +121,7 @@ int mr__watchdog_create(struct watchdog **out, uv_loop_t *loop, const struct log
     }
     w->loop = loop;
     w->log = *log;
+    w->stall_ns = stall_ms * UINT64_C(1000000);
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -19,8 +19,10 @@ enum { MR_WATCHDOG_STALL_MS = 1000 };
 struct watchdog;
 
 /* loop: configured for UV_METRICS_IDLE_TIME, outlives it. log is copied; its sink and user outlive
- * the watchdog. -ENOMEM, -EAGAIN (no thread). */
-int mr__watchdog_create(struct watchdog **out, uv_loop_t *loop, const struct log *log);
+ * the watchdog. stall_ms: the work that is a stall, MR_WATCHDOG_STALL_MS but in tests. -ENOMEM,
+ * -EAGAIN (no thread). */
+int mr__watchdog_create(struct watchdog **out, uv_loop_t *loop, const struct log *log,
+                        uint32_t stall_ms);
 /* Accepts NULL. */
 void mr__watchdog_destroy(struct watchdog *w);
 
@@ -28,7 +30,7 @@ void mr__watchdog_destroy(struct watchdog *w);
 void mr__watchdog_enter(struct watchdog *w);
 void mr__watchdog_leave(struct watchdog *w, uint64_t worked_ns);
 
-/* Turns that worked for a second or more. Accepts NULL. */
+/* Turns that worked for as long as a stall or longer. Accepts NULL. */
 uint64_t mr__watchdog_stalls(const struct watchdog *w);
 
 #endif

@@ -8,6 +8,9 @@
 #include "loop.h"
 #include "test.h"
 
+/* A hang is one however busy the machine is, so it may be short. */
+enum { SHORT_MS = 150 };
+
 struct fixture {
     uv_loop_t loop;
     uv_timer_t timer;
@@ -27,7 +30,7 @@ static void sink(void *user, enum log_level level, const char *line, size_t n)
     atomic_fetch_add(&f->over, memmem(line, n, "goes on", 7) != NULL);
 }
 
-static void set_up(struct fixture *f)
+static void set_up(struct fixture *f, uint32_t stall_ms)
 {
     memset(f, 0, sizeof *f);
     f->log = (struct log){.level = MR_LOG_INFO, .sink = sink, .user = f};
@@ -35,7 +38,7 @@ static void set_up(struct fixture *f)
     REQUIRE_EQ(uv_loop_configure(&f->loop, UV_METRICS_IDLE_TIME), 0);
     uv_timer_init(&f->loop, &f->timer);
     f->timer.data = f;
-    REQUIRE_EQ(mr__watchdog_create(&f->watchdog, &f->loop, &f->log), 0);
+    REQUIRE_EQ(mr__watchdog_create(&f->watchdog, &f->loop, &f->log, stall_ms), 0);
 }
 
 static void tear_down(struct fixture *f)
@@ -63,7 +66,7 @@ static void hang(uv_timer_t *timer)
 
     CHECK(TEST_UNTIL(atomic_load(&f->stuck) > 0));
     /* Longer: the same stall is told once. */
-    for (uint64_t until = test_now_ms() + 2 * MR_WATCHDOG_STALL_MS; test_now_ms() < until;) {
+    for (uint64_t until = test_now_ms() + 3 * SHORT_MS; test_now_ms() < until;) {
         test_pause();
     }
 }
@@ -72,7 +75,7 @@ TEST(a_turn_that_hangs_is_told_once_while_it_lasts_and_once_when_it_is_over)
 {
     struct fixture f;
 
-    set_up(&f);
+    set_up(&f, SHORT_MS);
     uv_timer_start(&f.timer, hang, 0, 0);
     turn(&f);
     CHECK_EQ(atomic_load(&f.stuck), 1);
@@ -91,23 +94,54 @@ static void nothing(uv_timer_t *timer)
     (void)timer;
 }
 
+/* All the while in one turn. */
+static void *sleep_long(void *arg)
+{
+    struct fixture *f = arg;
+
+    uv_timer_start(&f->timer, nothing, 3 * MR_WATCHDOG_STALL_MS, 0);
+    turn(f);
+    return NULL;
+}
+
+/* Never asleep. */
+static void *turn_often(void *arg)
+{
+    struct fixture *f = arg;
+
+    for (uint64_t until = test_now_ms() + 3 * MR_WATCHDOG_STALL_MS; test_now_ms() < until;) {
+        uv_timer_start(&f->timer, nothing, 0, 0);
+        turn(f);
+    }
+    return NULL;
+}
+
+/* Whoever has the loop does something else. */
+static void *be_elsewhere(void *arg)
+{
+    uv_timer_start(&((struct fixture *)arg)->timer, nothing, 0, 0);
+    turn(arg);
+    for (uint64_t until = test_now_ms() + 3 * MR_WATCHDOG_STALL_MS; test_now_ms() < until;) {
+        test_pause();
+    }
+    return NULL;
+}
+
 TEST(sleeping_turning_and_being_elsewhere_are_no_stalls)
 {
-    struct fixture f;
-    uint64_t until;
+    static void *(*const live[])(void *) = {sleep_long, turn_often, be_elsewhere};
+    struct fixture f[3];
+    pthread_t threads[3];
 
-    set_up(&f);
-    uv_timer_start(&f.timer, nothing, 3 * MR_WATCHDOG_STALL_MS, 0);
-    turn(&f); /* asleep all the while */
-    for (until = test_now_ms() + 3 * MR_WATCHDOG_STALL_MS; test_now_ms() < until;) {
-        uv_timer_start(&f.timer, nothing, 0, 0); /* never asleep, but it turns */
-        turn(&f);
+    for (unsigned i = 0; i < 3; i++) {
+        set_up(&f[i], MR_WATCHDOG_STALL_MS);
+        REQUIRE_EQ(pthread_create(&threads[i], NULL, live[i], &f[i]), 0);
     }
-    for (until = test_now_ms() + 3 * MR_WATCHDOG_STALL_MS; test_now_ms() < until;) {
-        test_pause(); /* whoever has the loop does something else */
+    for (unsigned i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ(atomic_load(&f[i].stuck), 0);
+        tear_down(&f[i]);
     }
-    CHECK_EQ(atomic_load(&f.stuck), 0);
-    tear_down(&f);
 }
 
 TEST(memory_that_runs_out_is_an_error)
@@ -118,7 +152,7 @@ TEST(memory_that_runs_out_is_an_error)
 
     REQUIRE_EQ(uv_loop_init(&loop), 0);
     mr__alloc_fail_after(0);
-    CHECK_EQ(mr__watchdog_create(&w, &loop, &log), -ENOMEM);
+    CHECK_EQ(mr__watchdog_create(&w, &loop, &log, SHORT_MS), -ENOMEM);
     mr__alloc_fail_after(-1);
     CHECK_EQ(w, NULL);
     mr__watchdog_destroy(NULL);

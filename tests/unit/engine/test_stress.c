@@ -179,8 +179,8 @@ static void change_something(struct world *w)
 static bool is_enough(struct world *w, uint64_t since_ms, uint64_t changes)
 {
     uint64_t took_ms = test_now_ms() - since_ms;
-    bool had_all = changes > 1000 && w->flows.asked > 0 &&
-                   rig_stats(&w->rig).verdicts[MR_VERDICT_FORWARD] > 0;
+    bool had_all =
+        changes > 1000 && w->flows.asked > 0 && rig_stats(&w->rig).verdicts[MR_VERDICT_FORWARD] > 0;
 
     return took_ms >= RUN_MS && (had_all || took_ms >= RUN_MS + TEST_EVENTUALLY_MS);
 }
