@@ -123,6 +123,21 @@ static inline void shortage_end(struct shortage *s)
     setrlimit(RLIMIT_NOFILE, &s->before);
 }
 
+/* From here on there is no descriptor, not even for whoever closes one that was opened after the
+ * one that is given up: all smaller numbers are in use. Returns what shortage_end() wants. */
+static inline struct shortage shortage_below(int fd)
+{
+    struct shortage s = {.n = 0};
+    struct rlimit low;
+
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &s.before), 0);
+    low = s.before;
+    low.rlim_cur = (rlim_t)fd;
+    close(fd);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    return s;
+}
+
 /* Whether the loop waits when there is nothing to do: one that spins turns without end. Turns and
  * not time of computing, of which a busy machine gives little to either. */
 static inline bool loop_sleeps(uv_loop_t *loop)

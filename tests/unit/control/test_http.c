@@ -310,6 +310,23 @@ TEST(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins)
     tear_down(&f);
 }
 
+TEST(a_listener_that_has_lost_its_spare_descriptor_rests_and_comes_back)
+{
+    int low = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    struct fixture f;
+
+    set_up(&f);
+    int late = client_socket();
+    struct shortage s = shortage_below(low);
+    client_connect(late, &f.at, NULL);
+    CHECK(loop_sleeps(&f.loop));
+    shortage_end(&s);
+    ask(&f, "GET /livez HTTP/1.1\r\nHost: x\r\n" CLOSE);
+    CHECK(begins("HTTP/1.1 200"));
+    close(late);
+    tear_down(&f);
+}
+
 TEST(a_port_in_use_is_an_error_that_leaves_nothing)
 {
     struct fixture f;
@@ -333,4 +350,5 @@ TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
           TEST_CASE(a_client_that_ends_within_a_request_is_ended_long_before_the_timeout),
           TEST_CASE(a_client_that_asks_and_says_no_more_gets_its_answer),
           TEST_CASE(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins),
+          TEST_CASE(a_listener_that_has_lost_its_spare_descriptor_rests_and_comes_back),
           TEST_CASE(a_port_in_use_is_an_error_that_leaves_nothing))

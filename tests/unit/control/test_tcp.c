@@ -281,6 +281,24 @@ TEST(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins)
     tear_down(&f);
 }
 
+TEST(a_listener_that_has_lost_its_spare_descriptor_rests_and_comes_back)
+{
+    int low = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    struct fixture f;
+
+    set_up(&f);
+    int late = client_socket();
+    struct shortage s = shortage_below(low);
+    client_connect(late, &f.at, NULL);
+    CHECK(loop_sleeps(&f.loop));
+    CHECK_EQ(f.accepted, 0u);
+    shortage_end(&s);
+    REQUIRE_IN_TURNS(&f.loop, f.accepted == 1);
+    close(late);
+    REQUIRE_IN_TURNS(&f.loop, mr__tcp_count(f.tcp) == 0);
+    tear_down(&f);
+}
+
 TEST(a_stop_flushes_what_is_queued_and_takes_nobody_new)
 {
     static char sent[50000];
@@ -433,6 +451,7 @@ TEST_MAIN(TEST_CASE(what_is_sent_comes_back_and_a_half_closed_client_still_gets_
           TEST_CASE(output_that_the_peer_reads_slowly_arrives_whole),
           TEST_CASE(a_paused_connection_is_not_read_until_it_may_go_on),
           TEST_CASE(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins),
+          TEST_CASE(a_listener_that_has_lost_its_spare_descriptor_rests_and_comes_back),
           TEST_CASE(a_stop_flushes_what_is_queued_and_takes_nobody_new),
           TEST_CASE(connections_beyond_the_cap_are_ended),
           TEST_CASE(connections_that_come_and_go_leave_nothing),
