@@ -182,14 +182,15 @@ static inline bool daemon_has_ended(const struct daemon *d)
 
 /* ------------------------------------------------------------------ from outside */
 
-static inline long daemon_memory_kb(const struct daemon *d)
+/* Of /proc/PID/status: VmRSS, what is in memory; VmData, what was asked for, used or not. */
+static inline long daemon_memory_kb(const struct daemon *d, const char *key)
 {
     char path[64];
     const char *at;
 
     snprintf(path, sizeof path, "/proc/%d/status", (int)d->pid);
-    at = strstr(read_text(path), "VmRSS:");
-    return at ? strtol(at + 6, NULL, 10) : 0;
+    at = strstr(read_text(path), key);
+    return at ? strtol(at + strlen(key), NULL, 10) : 0;
 }
 
 static inline long daemon_fds(const struct daemon *d)
