@@ -107,22 +107,22 @@ local function put_file(path, text)
   f:close()
 end
 
---- The working state of all that git knows or would take.
+--- All files below a folder but for what was built there.
+local function files_of(root)
+  local _, listed = shell("cd " .. quote(root)
+    .. " && find . '(' -path ./build -o -path ./.git ')' -prune -o -type f -printf '%P\\0'")
+  return listed:gmatch "[^%z]+"
+end
+
 local function copy_tree()
   tree = os.getenv "PWD" .. "/build/guards"
-  local status, listed = shell "git ls-files -z --cached --others --exclude-standard"
-  if status ~= 0 then fail("git ls-files: %s", listed) end
   local is_source = {}
-  for path in listed:gmatch "[^%z]+" do
-    local text = read(path)
-    if text then
-      is_source[path] = true
-      put_file(path, text)
-    end
+  for path in files_of "." do
+    is_source[path] = true
+    put_file(path, read(path))
   end
   shell(("chmod +x %s/scripts/* %s/.ci/*"):format(quote(tree), quote(tree)))
-  local _, present = shell("cd " .. quote(tree) .. " && find . -path ./build -prune -o -type f -printf '%P\\0'")
-  for path in present:gmatch "[^%z]+" do
+  for path in files_of(tree) do
     if not is_source[path] then os.remove(tree .. "/" .. path) end
   end
 end

@@ -456,8 +456,8 @@ return {
     file = "src/io/socket.c",
     find = "    const int off = 0;",
     put = "    const int off = 1;",
-    test = "e2e/relay",
-    name = "errors_from_a_closed_peer_disturb_no_other_relay",
+    test = "unit/io/kernel",
+    name = "an_icmp_error_of_one_peer_disturbs_nobody",
   },
   {
     about = "a datagram forged from the registrar's own address is answered for ever",

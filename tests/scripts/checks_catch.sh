@@ -169,4 +169,31 @@ caught a_guard_that_is_in_two_places_is_caught 'src/planted.c has this 2 times' 
 guards "" it_was_renamed
 caught a_guard_whose_test_is_gone_is_caught "has no test 'it_is_kept'" "$work/tree/scripts/guards" --check
 
+# The runner itself, with a build of nothing and a ctest that knows one test.
+mkdir "$work/bin"
+cat >"$work/bin/ctest" <<END
+#!/bin/sh
+echo '{ "tests" : [ { "command" : [ "sh", "test.sh" ], "properties" : [ ] } ] }'
+END
+chmod +x "$work/bin/ctest"
+runs() { # the program of the test
+  guards "" it_is_kept
+  printf '#!/bin/sh\n' >"$work/tree/scripts/build"
+  chmod +x "$work/tree/scripts/build"
+  printf '%s\n' "$1" >"$work/tree/test.sh"
+  mkdir "$work/tree/.ci" && touch "$work/tree/.ci/run"
+}
+try='grep -q "keep(1)" src/planted.c || { echo "not ok it_is_kept"; exit 1; }; echo "ok it_is_kept"'
+runs "$try"
+passes a_guard_whose_test_fails_without_it_is_held env PATH="$work/bin:$PATH" "$work/tree/scripts/guards"
+runs 'echo "ok it_is_kept"'
+caught a_guard_that_no_test_misses_is_caught 'the test passes without the guard' \
+  env PATH="$work/bin:$PATH" "$work/tree/scripts/guards"
+runs "${try/not ok it/not ok another}"
+caught a_guard_that_another_test_misses_is_caught 'fails by another name' \
+  env PATH="$work/bin:$PATH" "$work/tree/scripts/guards"
+runs 'echo "not ok it_is_kept"; exit 1'
+caught a_test_that_fails_with_its_guard_is_caught 'the test fails with the guard' \
+  env PATH="$work/bin:$PATH" "$work/tree/scripts/guards"
+
 exit "$failed"
