@@ -9,6 +9,7 @@
 --   larger than the burst: never                          a_datagram_larger_than_the_burst_never_passes
 --   only the sender is charged                            only_the_sender_is_charged
 --   global bandwidth                                      the_global_limit_is_shared_by_all
+--   ... fairly                                            ten_who_play_keep_their_share_while_one_floods
 --   individual before global, nothing charged in vain     a_refused_datagram_is_charged_to_nobody
 --   lifetime traffic, < and not <=                        lifetime_traffic_stops_below_its_limit
 --   lifetime duration                                     lifetime_duration_stops_a_relay_at_its_age
@@ -138,6 +139,40 @@ describe("a limit", function()
       assert.is_true(arrived <= allowed, arrived .. " kB arrived, allowed are " .. allowed)
       one.client.tcp:expect("limit global")
       assert.equal(0, server:metric("moonrelay_drops_total", { reason = "bandwidth" }))
+    end)
+  end)
+
+  it("ten_who_play_keep_their_share_while_one_floods", function()
+    local PLAYERS, HZ, SIZE, ROUNDS, LATE = 10, 60, 200, 90, 9
+    local set = { udp_relay_max_global_traffic = tostring((PLAYERS + 1) * HZ * SIZE * 1.1),
+      udp_relay_max_individual_traffic = "0" }
+    daemon.with({ set = set, control_pair = false }, function(server)
+      local flooder, pairs, arrived = player.pair(server), {}, {}
+      for i = 1, PLAYERS do pairs[i], arrived[i] = player.pair(server), 0 end
+      -- Everybody's datagram of a round, or those that are missing for good.
+      local function receive(round)
+        local missing = 0
+        for i, pair in ipairs(pairs) do
+          arrived[i] = arrived[i] + #pair.host.udp:drain()
+          missing = math.max(missing, round - arrived[i])
+        end
+        return missing <= 0
+      end
+      local lost = 0
+      for round = 1, ROUNDS do
+        local next_at = loop.now() + 1 / HZ
+        for _ = 1, 150 do flooder.client.udp:send(string.rep("f", KIB), pairs[1].ip, flooder.host_port) end
+        for _, pair in ipairs(pairs) do pair.client.udp:send(string.rep("p", SIZE), pair.ip, pair.host_port) end
+        -- Whoever has lost one is not waited for to the end of the test. A slow machine plays slower.
+        if not loop.try(function() return receive(round - lost) end, 1) then lost = lost + 1 end
+        loop.try(function() return loop.now() >= next_at end)
+        if lost > LATE then break end
+      end
+      for i = 1, PLAYERS do
+        assert.is_true(arrived[i] >= ROUNDS * 0.9, ("%d of %d of player %d arrived"):format(arrived[i], ROUNDS, i))
+      end
+      assert.is_true(server:metric("moonrelay_drops_total", { reason = "global" }) > 0)
+      flooder.client.tcp:expect("limit global")
     end)
   end)
 

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-enum { PORTS = 8, KB = 1024, A = 1, B = 2 };
+enum { PORTS = 16, KB = 1024, A = 1, B = 2 };
 
 /* Relay A (peer 1) and relay B (peer 2) with a link both ways. */
 struct scene {
@@ -135,9 +135,9 @@ static void add_sender(struct scene *s, uint32_t port)
 
 TEST(a_flooding_relay_does_not_push_others_below_their_share_of_the_global_limit)
 {
-    enum { PLAYERS = 4, MS = 5000, SIZE = 1000 };
+    enum { PLAYERS = 10, MS = 5000, SIZE = 1000 };
     uint32_t sent[PORTS] = {0}, passed[PORTS] = {0};
-    const uint64_t limit = 500 * SIZE; /* 100 datagrams a second for each of five */
+    const uint64_t limit = 100 * (PLAYERS + 1) * SIZE; /* 100 datagrams a second for each */
     uint64_t flood = 0;
     struct scene s;
 

@@ -7,6 +7,8 @@
 #include "rig.h"
 #include "test.h"
 
+#include "base/alloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -427,6 +429,68 @@ TEST(strangers_above_the_budget_cost_no_event)
     game_close(g);
 }
 
+/* Every event of a call is answered: the stranger is nobody we want. Returns how many there were.
+ */
+static unsigned discard_all(struct game *g)
+{
+    unsigned n = rig_count(&g->rig, MR_EVENT_MISS);
+
+    for (unsigned i = 0; i < n; i++)
+        (void)mr_flow_discard(g->rig.mr, rig_event(&g->rig, MR_EVENT_MISS, i)->u.miss.flow,
+                              MR_VERDICT_REFUSED, 5 * second, MR_VERDICT_MUTED);
+    rig_forget(&g->rig);
+    return n;
+}
+
+/* 60,000 a second, one after the other from an address that was never seen; a pair plays at 60 Hz.
+ * With and without somebody who answers. */
+static void forge_sources(unsigned sources, bool is_answered)
+{
+    enum { A_TICK = 1000 };
+    struct mr_options o = rig_virtual_options();
+    struct mr_addr friend = rig_addr("10.0.0.7:7"), forged = rig_addr("192.0.2.1:4000");
+    unsigned played = 0, asked = 0;
+    struct mr_stats s;
+    struct game *g;
+    long blocks;
+
+    o.hold.flows = 256;
+    o.hold.memory_bytes = 1 << 16;
+    o.hold.events_per_s = 1000;
+    g = game_open(o);
+    admit(g, 1, &friend);
+    rig_settle(&g->rig);
+    blocks = mr__alloc_live();
+    for (unsigned k = 0; k < sources; k++) {
+        memcpy(&forged.ip[0], &(uint32_t){0x40000000u + k}, 4);
+        REQUIRE_EQ(mr_inject(g->rig.mr, k % 2 ? 0 : 1, &forged, "let me in", 9), 0);
+        if (k % 100 == 99)
+            rig_poll(&g->rig);
+        if (k % A_TICK == A_TICK - 1) {
+            rig_now_ns += second / 60;
+            inject(g, 0, &friend, "play");
+            played++;
+            asked += is_answered ? discard_all(g) : 0;
+            CHECK_EQ(verdicts(g, MR_VERDICT_FORWARD), played);
+            CHECK_LE(rig_stats(&g->rig).held, o.hold.flows * o.hold.datagrams);
+        }
+    }
+    rig_settle(&g->rig);
+    s = rig_stats(&g->rig);
+    CHECK_EQ(s.received, sources + played);
+    /* Questions are bounded by time and not by the flood. */
+    CHECK_LE(asked, 1000 + 1000 * (uint64_t)played / 60 + 1);
+    CHECK_GT(s.verdicts[MR_VERDICT_EVENT_FULL], sources / 2);
+    CHECK_EQ(mr__alloc_live(), blocks);
+    game_close(g);
+}
+
+TEST(a_flood_of_forged_sources_takes_no_memory_and_nothing_from_a_pair)
+{
+    forge_sources(200000, true);
+    forge_sources(100000, false);
+}
+
 TEST(events_that_nobody_reads_are_counted_and_cost_only_their_datagrams)
 {
     enum { STRANGERS = 5000 }; /* more than the ring takes */
@@ -572,6 +636,7 @@ TEST_MAIN(TEST_CASE(the_first_of_a_flow_asks_and_later_ones_wait_in_silence),
           TEST_CASE(bounds_of_all_that_come_change_while_traffic_flows),
           TEST_CASE(our_own_sockets_are_never_asked_about),
           TEST_CASE(strangers_above_the_budget_cost_no_event),
+          TEST_CASE(a_flood_of_forged_sources_takes_no_memory_and_nothing_from_a_pair),
           TEST_CASE(events_that_nobody_reads_are_counted_and_cost_only_their_datagrams),
           TEST_CASE(a_miss_that_is_known_by_now_is_released_without_an_event),
           TEST_CASE(an_open_port_asks_about_every_new_flow_even_when_nobody_else_asks),
