@@ -134,6 +134,10 @@ local function spawn(args, opts)
   local out = opts.stdout_fd or assert(uv.fs_open(self.stdout_path, "w", 420))
   local err = assert(uv.fs_open(self.stderr_path, "w", 420))
   local argv = { "--pdeathsig", "KILL" }
+  if opts.groups then
+    argv[#argv + 1] = "--groups"
+    argv[#argv + 1] = opts.groups
+  end
   if opts.as then
     for _, arg in ipairs { "--reuid", opts.as[1], "--regid", opts.as[2], "--clear-groups" } do
       argv[#argv + 1] = tostring(arg)
@@ -298,13 +302,14 @@ end
 --- ready line, `opts.owner` ({ uid, gid }), `opts.private` (files that stay root's) and `opts.mode` are for its folder,
 --- `opts.as` ({ uid, gid }) is who starts it where we are root. With `opts.may_refuse` one that ends instead
 --- gives nil and { code, signal, stdout, stderr }; with `opts.untouched` nobody has spoken to it yet.
+--- `opts.groups` ("0,4") are further ones that root starts it with.
 function daemon.start(opts)
   opts = opts or {}
   local dir = daemon.directory(opts.files)
   local args = arguments(opts, dir)
   give_away(dir, opts)
   local ok, self = pcall(spawn, args, { dir = dir, env = opts.env, stdout_fd = opts.stdout_fd,
-    limit_files = opts.limit_files, preload = opts.preload, as = opts.as })
+    limit_files = opts.limit_files, groups = opts.groups, preload = opts.preload, as = opts.as })
   if not ok then
     remove_tree(dir)
     error(self, 2)

@@ -77,7 +77,7 @@ describe("a daemon of another user", function()
   run_as_root("it_binds_low_ports_and_keeps_nothing_of_root", function()
     local low = low_ports(4)
     local path
-    daemon.with(options { set = { socket_port = tostring(low[1]), udp_registrar_port = tostring(low[2]),
+    daemon.with(options { groups = "0,4", set = { socket_port = tostring(low[1]), udp_registrar_port = tostring(low[2]),
       http_port = tostring(low[3]), udp_relay_ports = "0+15," .. low[4], workers = "3" } }, function(server)
       assert.equal(low[1], server.command.port)
       assert.equal(17, #server.relay_ports)
