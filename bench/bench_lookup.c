@@ -177,7 +177,7 @@ static void open_endpoint(struct mr_udp **u, struct mr_lookup *lookup,
 
 static void set_up(struct run *r, uint16_t port)
 {
-    struct mr_lookup_options lookup = {.loop = &r->loop};
+    struct mr_lookup_options lookup = {.size = sizeof(struct mr_lookup_options), .loop = &r->loop};
     struct mr_udp_options udp;
     struct sockaddr_in sa = {.sin_family = AF_INET};
 

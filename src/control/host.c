@@ -200,7 +200,7 @@ struct mr_lookup *mr__host_lookup(const struct host *h)
 int mr__host_create(struct host **out, const struct host_options *opts)
 {
     struct host *h = mr__alloc(1, sizeof *h);
-    struct mr_lookup_options lookup = {.loop = opts->loop, .log = opts->log};
+    struct mr_lookup_options lookup;
     struct fetch_options fetch = {.loop = opts->loop, .roots = opts->roots};
     int rc;
 
@@ -208,6 +208,9 @@ int mr__host_create(struct host **out, const struct host_options *opts)
         return -ENOMEM;
     }
     mr__list_init(&h->askings);
+    mr_lookup_options_init(&lookup, sizeof lookup);
+    lookup.loop = opts->loop;
+    lookup.log = opts->log;
     rc = mr_lookup_create(&h->lookup, &lookup);
     if (rc == 0) {
         fetch.lookup = h->lookup;

@@ -684,9 +684,15 @@ void mr_lookup_set_custom(struct mr_lookup *l, const struct mr_lookup_custom *cu
     l->custom = custom ? *custom : (struct mr_lookup_custom){.ask = NULL};
 }
 
+void mr_lookup_options_init(struct mr_lookup_options *opts, size_t size)
+{
+    memset(opts, 0, size);
+    opts->size = size;
+}
+
 int mr_lookup_create(struct mr_lookup **out, const struct mr_lookup_options *opts)
 {
-    struct mr_lookup *l = mr__alloc(1, sizeof *l);
+    struct mr_lookup *l;
     struct resolver_options resolver = {.loop = opts->loop,
                                         .threads = opts->threads,
                                         .queue = opts->queue,
@@ -694,6 +700,10 @@ int mr_lookup_create(struct mr_lookup **out, const struct mr_lookup_options *opt
                                         .idle_ms = opts->idle_ms};
     int rc;
 
+    if (opts->size != sizeof *opts || !opts->loop) {
+        return -EINVAL;
+    }
+    l = mr__alloc(1, sizeof *l);
     if (!l) {
         return -ENOMEM;
     }

@@ -73,6 +73,7 @@ struct mr_resolver {
 };
 
 struct mr_lookup_options {
+    size_t size; /* sizeof(struct mr_lookup_options), set by init */
     uv_loop_t *loop;
     struct log *log;     /* debug: each resolver call; NULL: nothing (outside of the daemon) */
     uint32_t threads;    /* of the resolver, started when needed; 0: 4 */
@@ -81,7 +82,9 @@ struct mr_lookup_options {
     uint32_t idle_ms;    /* after which a thread of the resolver ends; 0: 10000 */
 };
 
-/* -ENOMEM; negative errno of libuv. */
+void mr_lookup_options_init(struct mr_lookup_options *opts, size_t size);
+
+/* -EINVAL (no loop, not that size), -ENOMEM; negative errno of libuv. */
 int mr_lookup_create(struct mr_lookup **out, const struct mr_lookup_options *opts);
 
 /* Questions that are not answered are forgotten: done is not called. Jobs that hang are left to
@@ -114,7 +117,9 @@ void mr_lookup_default(struct mr_lookup *l, struct mr_lookup_request *req, const
 void mr_lookup_cancel(struct mr_lookup_request *req);
 
 /* A custom lookup's answer. NULL: no opinion, the default is asked, which has a time limit of its
- * own. It is checked: the family, one a ticket. 0; -EALREADY: that question is over (counted). */
+ * own. Of its address ip, family and scope count: the port is that of whoever asks, one that is set
+ * here is left out. It is checked: the family, one a ticket. 0; -EALREADY: that question is over
+ * (counted). */
 int mr_lookup_answer(struct mr_lookup *l, mr_lookup_ticket ticket,
                      const struct mr_lookup_answer *answer);
 

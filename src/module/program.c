@@ -84,10 +84,11 @@ struct program *mr__program_to(lua_State *L, int index)
 
 static int start(struct program *p)
 {
-    struct mr_lookup_options o = {.log = NULL};
+    struct mr_lookup_options o;
     int rc = mr__own_loop_create(&p->loop);
 
     if (rc == 0) {
+        mr_lookup_options_init(&o, sizeof o);
         o.loop = mr__own_loop_uv(p->loop);
         rc = mr_lookup_create(&p->lookup, &o);
         if (rc < 0) {

@@ -40,7 +40,7 @@ enum {
 /* Borrowed: valid until whoever is told returns. */
 struct mr_lookup_answer {
     int rc;              /* 0, or a negative errno; then code and message are set */
-    struct mr_addr addr; /* of the family that was asked for; port 0 */
+    struct mr_addr addr; /* of the family that was asked for; told with port 0 */
     const char *code;    /* "not-found" "family" "timeout" "busy" "failed" "policy-error", or a
                             policy's own */
     const char *message; /* one line that names the host */

@@ -89,9 +89,12 @@ static int use_engine(void)
 int main(void)
 {
     struct program p = {.was_found = 0};
-    struct mr_lookup_options opts = {.loop = &p.loop};
+    struct mr_lookup_options opts;
     struct mr_lookup_request req = {.done = on_found, .user = &p};
     int rc = use_engine();
+
+    mr_lookup_options_init(&opts, sizeof opts);
+    opts.loop = &p.loop;
 
     if (rc == 0)
         rc = uv_loop_init(&p.loop);

@@ -160,7 +160,8 @@ struct world {
 
 static inline void world_open(struct world *w, uint32_t timeout_ms)
 {
-    struct mr_lookup_options opts = {.loop = &w->loop, .timeout_ms = timeout_ms};
+    struct mr_lookup_options opts = {
+        .size = sizeof(struct mr_lookup_options), .loop = &w->loop, .timeout_ms = timeout_ms};
 
     memset(w, 0, sizeof *w);
     w->blocks = mr__alloc_live();

@@ -263,7 +263,7 @@ static void set_up_with(struct fixture *f, const char *roots)
 {
     /* A busy machine may take long to read the system's roots in a handshake. */
     struct fetch_options opts = {.loop = &f->loop, .roots = roots, .connect_ms = 60000};
-    struct mr_lookup_options lookup = {.loop = &f->loop};
+    struct mr_lookup_options lookup = {.size = sizeof(struct mr_lookup_options), .loop = &f->loop};
 
     memset(f, 0, sizeof *f);
     names_init(&f->names);
@@ -941,7 +941,8 @@ TEST(memory_that_runs_out_leaves_nothing)
     for (long n = 0; !is_through; n++) {
         struct fixture f = {.port = 0};
         struct fetch_options opts = {.loop = &f.loop};
-        struct mr_lookup_options lookup = {.loop = &f.loop};
+        struct mr_lookup_options lookup = {.size = sizeof(struct mr_lookup_options),
+                                           .loop = &f.loop};
         struct host_http_request req;
 
         names_init(&f.names);

@@ -35,7 +35,8 @@ static void on_bound(void *arg, const struct mr_udp_result *r)
 /* 0, or what went wrong. */
 static int program(const char *host, int family, uv_run_mode mode)
 {
-    struct mr_lookup_options lookup_options = {.threads = 0};
+    struct mr_lookup_options lookup_options = {.size = sizeof(struct mr_lookup_options),
+                                               .threads = 0};
     struct mr_udp_options options;
     struct mr_lookup *lookup;
     struct act a = {.called = 0};

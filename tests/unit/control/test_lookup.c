@@ -88,7 +88,7 @@ static void set_up_with(struct mr_lookup_options opts)
 
 static void set_up(void)
 {
-    set_up_with((struct mr_lookup_options){.threads = 0});
+    set_up_with((struct mr_lookup_options){.size = sizeof(struct mr_lookup_options), .threads = 0});
 }
 
 /* The loop ends although somebody may hang, and nothing is lost when he does not any more. */
@@ -540,7 +540,8 @@ TEST(names_and_literals_keep_the_loop_alive_exactly_until_they_are_answered)
 
 TEST(while_the_resolver_hangs_literals_go_on_and_names_end_at_their_limit)
 {
-    set_up_with((struct mr_lookup_options){.timeout_ms = 60});
+    set_up_with(
+        (struct mr_lookup_options){.size = sizeof(struct mr_lookup_options), .timeout_ms = 60});
     names_hang(&f.names);
     for (unsigned i = 0; i < 20; i++) {
         ask(i, "a.fleet", 4);
@@ -640,7 +641,8 @@ static void set_up_custom(void (*act)(struct fixture *fixture, mr_lookup_ticket 
 {
     struct mr_lookup_custom c = custom();
 
-    set_up_with((struct mr_lookup_options){.timeout_ms = 60});
+    set_up_with(
+        (struct mr_lookup_options){.size = sizeof(struct mr_lookup_options), .timeout_ms = 60});
     f.custom.act = act;
     mr_lookup_set_custom(f.lookup, &c);
 }
@@ -711,6 +713,21 @@ TEST(an_answer_from_inside_is_told_one_turn_later)
     uv_run(&f.loop, UV_RUN_NOWAIT);
     CHECK_EQ(f.askers[0].told, 1);
     CHECK_STR(f.askers[0].ip, "10.7.7.7");
+    tear_down();
+}
+
+TEST(the_port_of_an_answer_is_left_out)
+{
+    struct mr_lookup_answer a = {.rc = 0};
+
+    REQUIRE_EQ(mr_addr_parse(&a.addr, "10.7.7.7:7777", 13, NULL), MR_ADDR_OK);
+    set_up_custom(NULL);
+    ask(0, "a.fleet", 4);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    CHECK_EQ(mr_lookup_answer(f.lookup, f.custom.tickets[0], &a), 0);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    CHECK_STR(f.askers[0].ip, "10.7.7.7");
+    CHECK_EQ(f.askers[0].addr.port, 0);
     tear_down();
 }
 
@@ -914,7 +931,8 @@ TEST(an_askers_own_custom_lookup_comes_before_the_loops)
 /* A resolver that is asked on the loop. */
 static void set_up_on_loop(struct mr_resolver *r, void (*act)(struct fixture *, mr_lookup_ticket))
 {
-    set_up_with((struct mr_lookup_options){.timeout_ms = 60});
+    set_up_with(
+        (struct mr_lookup_options){.size = sizeof(struct mr_lookup_options), .timeout_ms = 60});
     *r = (struct mr_resolver){.on_loop = {.user = &f.custom, .ask = on_ask}};
     f.custom.act = act;
     mr_lookup_set_resolver(f.lookup, r);
@@ -1035,7 +1053,7 @@ TEST(without_memory_a_lookup_fails_alone)
 TEST(without_memory_none_is_made)
 {
     struct mr_lookup *l = NULL;
-    struct mr_lookup_options opts = {.loop = &f.loop};
+    struct mr_lookup_options opts = {.size = sizeof(struct mr_lookup_options), .loop = &f.loop};
 
     REQUIRE_EQ(uv_loop_init(&f.loop), 0);
     for (long n = 0; n < 3; n++) {
@@ -1045,6 +1063,22 @@ TEST(without_memory_none_is_made)
         CHECK(l == NULL);
     }
     mr_lookup_destroy(NULL);
+    loop_end(&f.loop);
+}
+
+TEST(options_that_init_did_not_fill_are_refused)
+{
+    struct mr_lookup_options opts = {.loop = &f.loop};
+    struct mr_lookup *l = NULL;
+
+    REQUIRE_EQ(uv_loop_init(&f.loop), 0);
+    CHECK_EQ(mr_lookup_create(&l, &opts), -EINVAL);
+    mr_lookup_options_init(&opts, sizeof opts);
+    CHECK_EQ(mr_lookup_create(&l, &opts), -EINVAL); /* on no loop */
+    opts.size--;
+    opts.loop = &f.loop;
+    CHECK_EQ(mr_lookup_create(&l, &opts), -EINVAL);
+    CHECK(l == NULL);
     loop_end(&f.loop);
 }
 
@@ -1136,6 +1170,8 @@ TEST_MAIN(TEST_CASE(a_literal_is_itself_without_a_resolver_a_thread_or_an_alloca
           TEST_CASE(a_loop_ends_although_a_name_hangs),
           TEST_CASE(a_custom_lookup_sees_every_host_and_what_for),
           TEST_CASE(an_answer_from_inside_is_told_one_turn_later),
+          TEST_CASE(the_port_of_an_answer_is_left_out),
+          TEST_CASE(options_that_init_did_not_fill_are_refused),
           TEST_CASE(an_answer_may_come_later),
           TEST_CASE(a_second_or_late_answer_is_ignored_and_counted),
           TEST_CASE(nobodys_opinion_leaves_it_to_the_default),
