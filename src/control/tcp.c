@@ -55,6 +55,8 @@ struct conn {
     struct conn *next, **link; /* in tcp->all */
     struct conn *dirty_next;   /* in tcp->dirty */
     struct conn *closing_next; /* in tcp->closing, by close_at_ms */
+    struct conn **dirty_link,
+        **closing_link; /* what points to it there: thousands may leave at once */
     uint64_t close_at_ms;
     struct out_buffer out, inflight;
     enum conn_end why; /* of a doomed one */
@@ -144,9 +146,26 @@ static struct conn *find(struct tcp *t, conn_id id)
 static void mark_dirty(struct conn *c)
 {
     if (!c->is_dirty) {
+        struct tcp *t = c->tcp;
+
         c->is_dirty = 1;
-        c->dirty_next = c->tcp->dirty;
-        c->tcp->dirty = c;
+        c->dirty_next = t->dirty;
+        c->dirty_link = &t->dirty;
+        if (t->dirty) {
+            t->dirty->dirty_link = &c->dirty_next;
+        }
+        t->dirty = c;
+    }
+}
+
+static void unmark_dirty(struct conn *c)
+{
+    if (c->is_dirty) {
+        c->is_dirty = 0;
+        *c->dirty_link = c->dirty_next;
+        if (c->dirty_next) {
+            c->dirty_next->dirty_link = c->dirty_link;
+        }
     }
 }
 
@@ -176,13 +195,7 @@ static void on_closed(uv_handle_t *handle)
     struct conn *c = (struct conn *)handle;
     struct tcp *t = c->tcp;
 
-    if (c->is_dirty) {
-        struct conn **p = &t->dirty;
-        while (*p != c) {
-            p = &(*p)->dirty_next;
-        }
-        *p = c->dirty_next;
-    }
+    unmark_dirty(c);
     *c->link = c->next;
     if (c->next) {
         c->next->link = c->link;
@@ -196,18 +209,14 @@ static void on_closed(uv_handle_t *handle)
 
 static void dequeue_closing(struct conn *c)
 {
-    struct tcp *t = c->tcp;
-    struct conn **p = &t->closing;
-
     if (!c->is_queued) {
         return;
     }
-    while (*p != c) {
-        p = &(*p)->closing_next;
-    }
-    *p = c->closing_next;
-    if (t->closing_end == &c->closing_next) {
-        t->closing_end = p;
+    *c->closing_link = c->closing_next;
+    if (c->closing_next) {
+        c->closing_next->closing_link = c->closing_link;
+    } else {
+        c->tcp->closing_end = c->closing_link;
     }
     c->is_queued = 0;
 }
@@ -234,6 +243,7 @@ static void begin_closing(struct conn *c)
     c->close_at_ms = uv_now(t->loop) + CLOSE_MS;
     c->closing_next = NULL;
     c->is_queued = 1;
+    c->closing_link = t->closing_end;
     *t->closing_end = c;
     t->closing_end = &c->closing_next;
     mark_dirty(c);
@@ -468,8 +478,7 @@ void mr__tcp_settle(struct tcp *t)
     while (t->dirty) {
         struct conn *c = t->dirty;
 
-        t->dirty = c->dirty_next;
-        c->is_dirty = 0;
+        unmark_dirty(c);
         settle(c);
     }
 }
