@@ -15,10 +15,13 @@ function Player:register(socket, ip)
   socket = socket or self.udp
   ip = ip or self.server.registrar.ip
   local got
-  for _ = 1, 50 do
+  for sent = 1, 50 do
     socket:send(self.pid, ip, self.server.registrar.port)
     got = socket:try_recv(2)
-    if got then break end
+    if got then
+      for _ = 2, sent do socket:try_recv(2) end -- answers to the others are nothing that a game gets
+      break
+    end
   end
   if not got then error("the registrar does not answer " .. socket.text, 2) end
   if got.data ~= "OK" or got.port ~= self.server.registrar.port or got.ip ~= ip then
