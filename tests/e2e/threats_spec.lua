@@ -11,6 +11,7 @@
 --   ... as a target                                       no_flow_goes_to_our_ports_seen_from_outside
 --   a victim's address registered by somebody else        a_victim_gets_sixteen_datagrams_until_he_speaks
 --   allow_peers, deny_peers                               a_denied_network_is_not_served_until_a_reload_allows_it
+--   loopback peers at a public address                     whom_allow_peers_names_is_served_at_a_public_address
 --   a process that is stopped for seconds                 what_came_while_it_was_stopped_keeps_a_game_alive
 --   system calls that fail                                a_system_call_that_fails_once_costs_what_it_was_for
 --   a wall clock that is stepped                          a_wall_clock_that_steps_a_day_changes_nothing
@@ -19,6 +20,7 @@ package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua
 local daemon = require "daemon"
 local forge = require "forge"
 local loop = require "loop"
+local network = require "network"
 local player = require "player"
 local tcp = require "tcp"
 local udp = require "udp"
@@ -194,6 +196,29 @@ describe("a threat", function()
       file:close()
       server:signal_with("sighup")
       denied:register(socket)
+    end)
+  end)
+
+  it("whom_allow_peers_names_is_served_at_a_public_address", function()
+    local OURS = "203.0.113.9"
+    if not network.add_address(OURS) then return pending("that takes a network of one's own") end
+    daemon.with({ control_pair = false, set = { udp_host = OURS, allow_peers = "127.66.7.0/24",
+      deny_peers = "127.66.7.9" } }, function(server)
+      local function join() return player.join(server, { tcp_ip = "127.66.7.1", udp_ip = "127.66.7.1" }) end
+      local host = join()
+      local pair = player.relay(join(), host)
+      player.exchange(pair)
+      for i, ip in ipairs { "127.66.8.1", "127.66.7.9" } do -- not named; named, but denied
+        local stranger = player.join(server, { tcp_ip = ip, udp = false })
+        local socket = udp.open(ip)
+        for _ = 1, 20 do socket:send(stranger.pid, OURS, server.registrar.port) end
+        for _ = 1, 20 do socket:send("let me in", OURS, pair.host_port) end
+        loop.wait(function() return server:metrics():sum("moonrelay_drops_total") == 20 * i end, "20 drops more")
+        assert.is_true(drops(server, "address_class") >= i)
+        assert.equal(0, socket:waiting())
+      end
+      assert.equal(0, host.udp:waiting())
+      player.exchange(pair)
     end)
   end)
 
