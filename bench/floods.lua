@@ -410,7 +410,7 @@ end
 local function spell(list)
   local words = {}
   for i, one in ipairs(list) do words[i] = one.name .. " " .. thousands(one.n) end
-  return table.concat(words, ", ")
+  return #words > 0 and table.concat(words, ", ") or "no drop"
 end
 
 local function grown(run, name, labels)

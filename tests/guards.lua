@@ -723,4 +723,13 @@ return {
     test = "unit/engine/flow",
     name = "a_flood_of_forged_sources_takes_no_memory_and_nothing_from_a_pair",
   },
+  {
+    about = "a page of figures asks the kernel about every port of tens of thousands, and all else waits",
+    guard = "so many ports a page",
+    file = "src/engine/port.c",
+    find = "mr->unused_port < DROPS_PER_CALL ? mr->unused_port : DROPS_PER_CALL;",
+    put = "mr->unused_port;",
+    test = "unit/engine/port",
+    name = "asking_for_what_buffers_lost_looks_at_so_many_ports_a_call_and_at_all_in_turn",
+  },
 }
