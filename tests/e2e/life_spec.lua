@@ -161,7 +161,7 @@ describe("a relay's life", function()
   end)
 
   it("a_dynamic_relay_ends_with_its_traffic", function()
-    daemon.with({ set = { udp_relay_timeout = "1s" }, control_pair = false,
+    daemon.with({ set = { udp_relay_timeout = "3s" }, control_pair = false,
       config = [[return { policies = { { "dynamic", from = "anyone" } } }]] }, function(server)
       local pair = player.pair(server)
       udp.open("127.66.11.1"):send("knock", pair.ip, pair.host_port)
@@ -176,7 +176,7 @@ describe("a relay's life", function()
   end)
 
   it("a_player_whose_relay_ended_gets_a_new_one", function()
-    daemon.with({ set = { udp_relay_timeout = "1s" }, control_pair = false }, function(server)
+    daemon.with({ set = { udp_relay_timeout = "3s" }, control_pair = false }, function(server)
       local pair = player.pair(server)
       player.exchange(pair)
       server:await_metric("noray_relay_count", {}, 0)
