@@ -17,8 +17,10 @@
  * make memory resident that nobody touches. */
 enum { HUGE_MIN_BYTES = 32 * 1024 * 1024, HUGE_PAGE_BYTES = 2 * 1024 * 1024 };
 
-/* Both relaxed: they order nothing, they are only counted. */
+/* Relaxed where every allocation looks: they order nothing, they are only counted. */
 static _Atomic long successes_left = -1;
+static _Atomic bool fails_once;
+static _Atomic long failures;
 static _Atomic long live_blocks;
 
 static bool may_allocate(void)
@@ -26,8 +28,16 @@ static bool may_allocate(void)
     long left = atomic_load_explicit(&successes_left, memory_order_relaxed);
 
     while (left >= 0) {
-        if (left == 0)
+        if (left == 0 && !fails_once) {
+            failures++;
             return false;
+        }
+        if (left == 0) {
+            if (!atomic_compare_exchange_weak(&successes_left, &left, -1))
+                continue;
+            failures++;
+            return false;
+        }
         if (atomic_compare_exchange_weak_explicit(&successes_left, &left, left - 1,
                                                   memory_order_relaxed, memory_order_relaxed))
             return true;
@@ -137,7 +147,21 @@ void mr__unmap(void *p, size_t bytes)
 
 void mr__alloc_fail_after(long n)
 {
+    fails_once = false;
+    failures = 0;
     atomic_store_explicit(&successes_left, n < 0 ? -1 : n, memory_order_relaxed);
+}
+
+void mr__alloc_fail_once(long n)
+{
+    mr__alloc_fail_after(-1);
+    fails_once = true;
+    successes_left = n;
+}
+
+long mr__alloc_failures(void)
+{
+    return failures;
 }
 
 long mr__alloc_live(void)

@@ -31,6 +31,12 @@ void mr__unmap(void *p, size_t bytes);
  * negative n. For tests. */
 void mr__alloc_fail_after(long n);
 
+/* Lets n more allocations succeed, then fails one. For tests. */
+void mr__alloc_fail_once(long n);
+
+/* How many have failed so since one of these two was called. */
+long mr__alloc_failures(void);
+
 /* Blocks handed out and not yet freed (maps included). For leak tests. */
 long mr__alloc_live(void);
 

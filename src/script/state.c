@@ -57,12 +57,24 @@ static void on_count(lua_State *L, lua_Debug *ar);
  * We count for LuaJIT's own allocator instead of bringing one: on machines with more than 47 bits
  * of addresses (arm64) only that one finds memory LuaJIT can use. Shrinking must never fail. */
 
+static long until_failure; /* of tests, which have one thread with states */
+
+void mr__state_fail_alloc(long n)
+{
+    until_failure = n;
+}
+
+bool mr__state_will_fail(void)
+{
+    return until_failure > 0;
+}
+
 static void *count_alloc(void *user, void *p, size_t old_n, size_t n)
 {
     struct script_state *st = user;
     void *q;
 
-    if (st->fail_after > 0 && n > old_n && --st->fail_after == 0) {
+    if (until_failure > 0 && n > old_n && --until_failure == 0) {
         return NULL;
     }
     if (n > SINGLE_BYTES_MAX && n > old_n && st->is_in_script) {

@@ -25,7 +25,6 @@ struct script_state {
     size_t used_bytes, cap_bytes;
     size_t collected_bytes; /* what was in use after the last full collection */
     bool was_refused;       /* an allocation, since then */
-    long fail_after;        /* tests: the n-th allocation from now fails; 0: none */
     size_t outside_bytes;   /* memory of C that userdata own */
 
     /* The call that is running; saved and restored around an inner one. */
@@ -59,6 +58,11 @@ struct script_failure {
     char text[SCRIPT_ERROR_MAX];
     char traceback[SCRIPT_TRACEBACK_MAX]; /* "" when there is none */
 };
+
+/* For tests: of all states together the n-th allocation from now fails, once; 0: none. */
+void mr__state_fail_alloc(long n);
+/* Whether it is still to come. */
+bool mr__state_will_fail(void);
 
 /* An empty state without any library. The struct must not move afterwards. -ENOMEM. */
 int mr__state_init(struct script_state *st, size_t cap_bytes);

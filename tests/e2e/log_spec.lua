@@ -10,6 +10,7 @@
 --   a full pipe stops nothing                             a_full_pipe_stops_nothing
 --   ... dropped lines are counted                         (a_full_pipe_stops_nothing)
 --   a closed pipe                                         a_closed_pipe_ends_nothing
+--   a full disk                                           a_full_disk_stops_nothing
 --   rate limited                                          (a flood in a_pid_is_in_no_log_at_any_level stays small)
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
@@ -17,6 +18,7 @@ local ffi = require "ffi"
 local uv = require "luv"
 local dkjson = require "dkjson"
 local daemon = require "daemon"
+local http = require "http"
 local loop = require "loop"
 local player = require "player"
 local tcp = require "tcp"
@@ -148,7 +150,8 @@ describe("the log", function()
 
   local TALKATIVE = [[
     local relay = require "relay"
-    return { register = function()
+    return { register = function(ev)
+      if ev.meta.quiet then return end
       for i = 1, 100 do relay.log.info(("talk "):rep(100)) end
       return false, "heard"
     end }]]
@@ -199,17 +202,48 @@ describe("the log", function()
 
   it("a_full_pipe_stops_nothing", function()
     with_pipe({ loglevel = "trace" }, function(server)
+      local pair = player.pair(server, { words = "quiet=yes" })
+      player.exchange(pair)
       loop.wait(function()
         flood(server)
         return server:metric("moonrelay_log_dropped_total") > 0
       end, "that the log drops lines")
-      -- It still answers, on every channel.
+      -- It still answers, on every channel, and relays.
+      player.exchange(pair)
       local client = assert(tcp.connect(server.command.ip, server.command.port))
       client:send("echo x\n")
       client:expect("echo x")
       udp.open("127.66.31.1"):send(string.rep("x", 128), server.registrar.ip, server.registrar.port)
       server:await_metric("moonrelay_registrar_total", { result = "unknown" }, 1)
     end)
+  end)
+
+  it("a_full_disk_stops_nothing", function()
+    local full = assert(uv.fs_open("/dev/full", "w", 0))
+    local ports = {}
+    for i = 1, 7 do ports[i] = udp.free_port() end
+    local at = "127.0.0.1:%d"
+    local set = { loglevel = "trace", socket_port = ports[1], udp_registrar_port = ports[2], http_port = ports[3],
+      udp_relay_ports = table.concat(ports, ",", 4), script_cpu = "5s" }
+    -- Nobody can read where it listens.
+    local function read_ready()
+      local is_up, answer = pcall(http.get, "127.0.0.1", ports[3], "/readyz")
+      if not is_up or answer.status ~= 200 then return "" end
+      return ("ready command=%s registrar=%s http=%s relay=%s\n"):format(at:format(ports[1]), at:format(ports[2]),
+        at:format(ports[3]), set.udp_relay_ports)
+    end
+    local ok, err = pcall(daemon.with, { set = set, stdout_fd = full, read_ready = read_ready, control_pair = false,
+    }, function(server)
+      uv.fs_close(full)
+      full = nil
+      local pair = player.pair(server)
+      player.exchange(pair)
+      for _ = 1, 20 do player.join(server):leave() end
+      player.exchange(pair)
+      assert.is_true(server:metric("moonrelay_log_dropped_total") > 0)
+    end)
+    if full then uv.fs_close(full) end
+    if not ok then error(err, 0) end
   end)
 
   it("a_closed_pipe_ends_nothing", function()
