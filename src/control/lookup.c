@@ -603,7 +603,8 @@ void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
                           const struct mr_lookup_custom *own, const char *host, size_t n,
                           int family, enum mr_lookup_op op, unsigned flags)
 {
-    const struct mr_lookup_custom *custom = flags & MR_LOOKUP_BUILT_IN ? NULL
+    static const struct mr_lookup_custom nobody = {.ask = NULL};
+    const struct mr_lookup_custom *custom = flags & MR_LOOKUP_BUILT_IN ? &nobody
                                             : own && own->ask          ? own
                                                                        : &l->custom;
 
@@ -611,7 +612,7 @@ void mr_lookup_start_with(struct mr_lookup *l, struct mr_lookup_request *req,
     if (!check(l, req, host, n, family)) {
         return;
     }
-    if (custom && custom->ask && (!custom->wants || custom->wants(custom->user))) {
+    if (custom->ask && (!custom->wants || custom->wants(custom->user))) {
         start_custom(l, req, MR_LOOKUP_BY_SCRIPT, custom, host, n);
     } else {
         ask_default(l, req, host, n);
