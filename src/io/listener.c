@@ -67,7 +67,7 @@ int mr__listener_open(const struct listener_options *opts, struct mr_addr *bound
 
 int mr__listener_accept(int listener, struct mr_addr *peer, struct mr_addr *local)
 {
-    union socket_addr sa;
+    union socket_addr sa = {.v6 = {.sin6_family = AF_UNSPEC}};
     socklen_t len = sizeof sa;
     int fd;
 

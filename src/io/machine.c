@@ -140,7 +140,7 @@ int mr__machine_addresses(struct mr_addr *out, unsigned max)
     if (getifaddrs(&list) < 0)
         return -errno;
     for (const struct ifaddrs *i = list; i && n < max; i = i->ifa_next) {
-        union socket_addr sa;
+        union socket_addr sa = {.v6 = {.sin6_family = AF_UNSPEC}};
         struct mr_addr a;
 
         if (!i->ifa_addr)
