@@ -208,13 +208,13 @@ describe("registration", function()
   end
 
   it("registering_and_closing_leaves_nothing_behind", function()
-    cycles(500)
+    cycles(2000) -- a sanitizer's own memory is in use by then, also when no test ran before
     server:await_metric("noray_active_hosts", {}, 2)
     local before = server:memory()
     cycles(20000)
     server:await_metric("noray_active_hosts", {}, 2)
     server:await_metric("noray_tcp_connections", {}, 2)
     local growth = server:memory() - before
-    assert.is_true(growth < 4 * 1024 * 1024, "20,000 sessions grew the process by " .. growth .. " bytes")
+    assert.is_true(growth < 8 * 1024 * 1024, "20,000 sessions grew the process by " .. growth .. " bytes")
   end)
 end)
