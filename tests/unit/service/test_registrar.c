@@ -85,6 +85,18 @@ TEST(answers_to_unknown_ids_have_a_budget_per_source_and_a_real_id_needs_none)
     world_close(w);
 }
 
+TEST(a_net_that_is_exempt_is_answered_without_a_budget)
+{
+    struct world *w = world_open((const char *[]){"caps_exempt=10.0.0.0/24", NULL});
+    char data[128];
+
+    memset(data, 'x', sizeof data);
+    for (int i = 0; i < 100; i++) {
+        CHECK_STR(world_registrar(w, "10.0.0.1:6000", data, 128), "Unknown host pid!");
+    }
+    world_close(w);
+}
+
 TEST(a_flood_from_a_thousand_sources_takes_no_memory)
 {
     struct world *w = world_open(NULL);
@@ -272,6 +284,7 @@ TEST_MAIN(TEST_CASE(a_known_pid_is_answered_ok_the_first_time_and_every_time),
           TEST_CASE(what_is_not_exactly_a_pid_is_none),
           TEST_CASE(short_pids_get_no_answer_that_is_longer_than_the_question),
           TEST_CASE(answers_to_unknown_ids_have_a_budget_per_source_and_a_real_id_needs_none),
+          TEST_CASE(a_net_that_is_exempt_is_answered_without_a_budget),
           TEST_CASE(a_flood_from_a_thousand_sources_takes_no_memory),
           TEST_CASE(services_and_our_own_sockets_are_never_answered),
           TEST_CASE(a_mapped_address_is_an_ipv4_address),
