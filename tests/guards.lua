@@ -1506,15 +1506,6 @@ return {
     name = "a_customers_whole_64_of_ipv6_counts_as_one_address",
   },
   {
-    about = "whoever opens thousands over the cap holds places with goodbyes",
-    guard = "so many refusals are answered",
-    file = "src/service/source.c",
-    find = "return mr__pace_take(&source->answers_full_ns, pace, s->now_ns);",
-    put = "return mr__pace_take(&source->answers_full_ns, pace, s->now_ns) || true;",
-    test = "unit/service/caps",
-    name = "whoever_opens_thousands_over_the_cap_is_not_answered_for_ever",
-  },
-  {
     about = "connections without end",
     guard = "connections in all",
     file = "src/service/connection.c",
