@@ -1468,6 +1468,17 @@ return {
     name = "an_id_names_one_relay_and_none_that_comes_after_it",
   },
   {
+    about = "a policy closes the relay of somebody else, whose port was another's when it asked",
+    guard = "an id is compared with whoever has the port",
+    file = "src/engine/relay.c",
+    find = "    return mr_relay_at(mr, port) == mr__relay_id(port, generation) && generation\n"
+      .. "               ? mr__relay_id(port, generation)\n"
+      .. "               : 0;\n",
+    put = "    return generation ? mr_relay_at(mr, port) : 0;\n",
+    test = "e2e/suspended",
+    name = "a_relay_kept_over_a_wait_is_nobody_elses",
+  },
+  {
     about = "a crowd at the HTTP port that sends a byte each stays for ever",
     guard = "the time that a request has",
     file = "src/control/http.c",
@@ -1747,6 +1758,15 @@ return {
     name = "what_it_sent_more_than_ten_seconds_ago_earns_it_nothing",
   },
   {
+    about = "an address from elsewhere is taken for the player's own",
+    guard = "who vouches for an address",
+    file = "src/service/seat.c",
+    find = "} else if (req->kind == MR_SEAT_PLAYER && !mr__session_vouches(s, req->peer)) {",
+    put = "} else if (req->kind == MR_SEAT_PLAYER && !req->peer) {",
+    test = "unit/service/peers",
+    name = "a_player_registered_at_another_ip_than_his_connections_gets_little_until_he_speaks",
+  },
+  {
     about = "a player moves to a victim's address in the middle of a game",
     guard = "a move to another IP needs proof",
     file = "src/service/registrar.c",
@@ -1966,6 +1986,15 @@ return {
     file = "src/server/user.c",
     find = "int rc = u->is_other ? mr__privileges_give_up(&u->who) : 0;",
     put = "int rc = u->is_other ? 0 : 0;",
+    test = "e2e/privileges",
+    name = "it_binds_low_ports_and_keeps_nothing_of_root",
+  },
+  {
+    about = "a daemon that root started is still in root's groups",
+    guard = "the user's groups",
+    file = "src/control/privileges.c",
+    find = "if (initgroups(who->name, who->gid) < 0 || setresgid",
+    put = "if (setresgid",
     test = "e2e/privileges",
     name = "it_binds_low_ports_and_keeps_nothing_of_root",
   },
