@@ -235,10 +235,10 @@ TEST(any_single_allocation_of_lua_may_fail)
         struct script_state *st = &rig.policies->generation->state;
 
         lua_gc(st->L, LUA_GCSTOP, 0);
-        st->fail_after = n + 1;
+        mr__state_fail_alloc(n + 1);
         live();
-        has_ended = st->fail_after > 0;
-        st->fail_after = 0;
+        has_ended = mr__state_will_fail();
+        mr__state_fail_alloc(0);
         lua_gc(st->L, LUA_GCRESTART, 0);
         lua_gc(st->L, LUA_GCCOLLECT, 0);
         CHECK_EQ(rig.policies->runs.n_waiting[RUN_DECISION], 0);
