@@ -2026,4 +2026,22 @@ return {
     test = "e2e/privileges",
     name = "a_user_that_cannot_be_become_stops_the_start",
   },
+  {
+    about = "24 clients from as many addresses keep everybody from the figures for 10 s",
+    guard = "the longest there goes when all places are taken",
+    file = "src/control/http.c",
+    find = "    if (make_room(h, &peer)) {",
+    put = "    if (false && make_room(h, &peer)) {",
+    test = "unit/control/http",
+    name = "a_crowd_from_as_many_addresses_as_there_are_places_keeps_nobody_out",
+  },
+  {
+    about = "one address that comes again and again drives everybody else out of the HTTP port",
+    guard = "who has his share makes no room",
+    file = "src/control/http.c",
+    find = "n < MR_HTTP_CONNECTIONS || same >= MR_HTTP_CONNECTIONS_PER_ADDRESS || !first",
+    put = "n < MR_HTTP_CONNECTIONS || !first",
+    test = "unit/control/http",
+    name = "an_address_that_has_its_share_drives_nobody_out",
+  },
 }

@@ -29,6 +29,7 @@ enum {
 struct client {
     struct client *next, **link;
     uint64_t until_ms; /* the list is ordered by it, oldest first */
+    struct mr_addr peer;
     int fd;
     bool is_cut, is_asking; /* asking: the head of a request is here, its answer is not done */
 };
@@ -215,6 +216,10 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         return;
     }
     c->fd = info->connect_fd;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info && info->client_addr) {
+        mr__socket_addr_read(&c->peer, (const union socket_addr *)info->client_addr);
+    }
     append_client(h, c);
     *state = c;
 }
@@ -233,6 +238,12 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     }
 }
 
+static void cut(struct client *c)
+{
+    c->is_cut = true;
+    (void)shutdown(c->fd, SHUT_RDWR);
+}
+
 /*
  * Ends what is over time, and what the library takes for alive although it is over: a FIN
  * that came with the last bytes of half a request has no event of its own. The library
@@ -247,13 +258,36 @@ static uint64_t cut_overdue(struct http *h, uint64_t now_ms)
             continue;
         }
         if (c->until_ms <= now_ms || (!c->is_asking && mr__listener_is_ended(c->fd))) {
-            c->is_cut = true;
-            (void)shutdown(c->fd, SHUT_RDWR);
+            cut(c);
         } else {
             wait_ms = LOOK_MS;
         }
     }
     return wait_ms;
+}
+
+/*
+ * When all places are taken the longest there goes, first of those that have not asked: an asker's
+ * request comes with him, so whoever came before him and said nothing is no loss. Not for an
+ * address that has its share: it would drive out everybody else.
+ */
+static bool make_room(struct http *h, const struct mr_addr *peer)
+{
+    struct client *first = NULL;
+    unsigned n = 0, same = 0;
+
+    for (struct client *c = h->oldest; c; c = c->next) {
+        n++;
+        same += mr_addr_same_ip(&c->peer, peer);
+        if (!c->is_cut && (!first || (first->is_asking && !c->is_asking))) {
+            first = c;
+        }
+    }
+    if (n < MR_HTTP_CONNECTIONS || same >= MR_HTTP_CONNECTIONS_PER_ADDRESS || !first) {
+        return false;
+    }
+    cut(first);
+    return true;
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -299,6 +333,9 @@ static bool accept_one(struct http *h)
     }
     if (fd < 0) {
         return fd != -EAGAIN;
+    }
+    if (make_room(h, &peer)) {
+        drive(h);
     }
     len = mr__socket_addr_write(&sa, &peer, peer.family);
     (void)MHD_add_connection(h->mhd, fd, &sa.any, len); /* closes it where it says no */

@@ -214,6 +214,63 @@ TEST(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody)
     tear_down(&f);
 }
 
+TEST(a_crowd_from_as_many_addresses_as_there_are_places_keeps_nobody_out)
+{
+    struct fixture f;
+    int fds[MR_HTTP_CONNECTIONS];
+    char from[MR_ADDR_TEXT_MAX];
+
+    set_up(&f);
+    for (int i = 0; i < MR_HTTP_CONNECTIONS; i++) {
+        snprintf(from, sizeof from, "127.0.1.%d", i + 1);
+        fds[i] = client_socket();
+        client_connect(fds[i], &f.at, from);
+        CHECK_EQ(send(fds[i], "GET /li", 7, MSG_NOSIGNAL), 7);
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    for (int i = 0; i < 3; i++) {
+        ask_from(&f, "127.0.0.7", "GET /metrics HTTP/1.1\r\nHost: x\r\n" CLOSE);
+        CHECK(begins("HTTP/1.1 200"));
+    }
+    /* The newest of them was in nobody's way. */
+    CHECK_EQ(send(fds[MR_HTTP_CONNECTIONS - 1], "vez HTTP/1.0\r\n\r\n", 16, MSG_NOSIGNAL), 16);
+    answer = (struct reply){.n = 0};
+    REQUIRE_IN_TURNS(&f.loop, client_read(fds[MR_HTTP_CONNECTIONS - 1], &answer));
+    CHECK(strstr(answer.text, " 200 ") != NULL);
+    for (int i = 0; i < MR_HTTP_CONNECTIONS; i++) {
+        close(fds[i]);
+    }
+    tear_down(&f);
+}
+
+TEST(an_address_that_has_its_share_drives_nobody_out)
+{
+    enum { FULL = MR_HTTP_CONNECTIONS - 1, MORE = FULL + 10 };
+    struct fixture f;
+    int one = client_socket(), crowd[MORE];
+
+    set_up(&f);
+    client_connect(one, &f.at, "127.0.0.7");
+    CHECK_EQ(send(one, "GET /li", 7, MSG_NOSIGNAL), 7);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    for (int i = 0; i < MORE; i++) {
+        bool is_of_the_first = i < MR_HTTP_CONNECTIONS_PER_ADDRESS || i >= FULL;
+
+        crowd[i] = client_socket();
+        client_connect(crowd[i], &f.at, is_of_the_first ? "127.0.0.8" : "127.0.0.9");
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    CHECK_EQ(send(one, "vez HTTP/1.0\r\n\r\n", 16, MSG_NOSIGNAL), 16);
+    answer = (struct reply){.n = 0};
+    REQUIRE_IN_TURNS(&f.loop, client_read(one, &answer));
+    CHECK(strstr(answer.text, " 200 ") != NULL);
+    close(one);
+    for (int i = 0; i < MORE; i++) {
+        close(crowd[i]);
+    }
+    tear_down(&f);
+}
+
 TEST(it_listens_again_after_its_limit_of_connections_was_reached)
 {
     static const char *const from[] = {"127.0.0.2", "127.0.0.3", "127.0.0.4"};
@@ -345,6 +402,8 @@ TEST_MAIN(TEST_CASE(requests_on_one_connection_are_answered_in_turn),
           TEST_CASE(the_pages_answer_and_nothing_else_does),
           TEST_CASE(readiness_says_what_is_missing), TEST_CASE(junk_costs_its_own_connection_only),
           TEST_CASE(a_crowd_that_sends_a_byte_at_a_time_is_ended_and_stops_nobody),
+          TEST_CASE(a_crowd_from_as_many_addresses_as_there_are_places_keeps_nobody_out),
+          TEST_CASE(an_address_that_has_its_share_drives_nobody_out),
           TEST_CASE(it_listens_again_after_its_limit_of_connections_was_reached),
           TEST_CASE(connections_that_were_reset_do_not_count_against_the_next),
           TEST_CASE(a_client_that_ends_within_a_request_is_ended_long_before_the_timeout),
