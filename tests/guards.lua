@@ -2044,4 +2044,13 @@ return {
     test = "unit/control/http",
     name = "an_address_that_has_its_share_drives_nobody_out",
   },
+  {
+    about = "a reload that brings a port back finds it in use, by ourselves",
+    guard = "a port that closes yields to its successor",
+    file = "src/engine/port.c",
+    find = "    socket_flags |= is_yielding(mr, &addr) ? SOCKET_SUCCESSOR : 0;\n",
+    put = "    (void)is_yielding;\n",
+    test = "unit/engine/port",
+    name = "a_port_that_is_closed_opens_again_while_a_worker_still_has_its_socket",
+  },
 }

@@ -237,7 +237,8 @@ struct mr_port_info {
 };
 
 /* Opens a UDP port and stores its dense index (0, 1, ...) in *port. Nobody else may
- * share the address (no SO_REUSEADDR). local->port 0 lets the kernel choose.
+ * share the address (no SO_REUSEADDR). local->port 0 lets the kernel choose. The address of a port
+ * that was closed may be opened again at once.
  * -EADDRINUSE, -EACCES, -EADDRNOTAVAIL as bind(2); -ENOSPC: max_ports are open; -EMFILE. */
 MR_API MR_MUST_CHECK int mr_port_open(struct mr *mr, const struct mr_addr *local, unsigned flags,
                                       uint32_t *port);

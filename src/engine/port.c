@@ -251,6 +251,17 @@ static void announce(struct mr *mr, uint32_t port, unsigned flags, int fd)
     mr__control_send(mr);
 }
 
+/* A port there was closed, but a worker may still use its socket: who lets go of a port and wants
+ * it again need not wait. */
+static int is_yielding(const struct mr *mr, const struct mr_addr *local)
+{
+    for (uint32_t i = mr->closing.first; i != NO_PORT; i = mr->ports[i].next) {
+        if (mr_addr_equal(&mr->ports[i].info.local, local))
+            return 1;
+    }
+    return 0;
+}
+
 int mr_port_open(struct mr *mr, const struct mr_addr *local, unsigned flags, uint32_t *port)
 {
     unsigned socket_flags = flags & MR_PORT_DUAL_STACK ? SOCKET_DUAL_STACK : 0;
@@ -265,6 +276,7 @@ int mr_port_open(struct mr *mr, const struct mr_addr *local, unsigned flags, uin
     if (index == NO_PORT)
         return -ENOSPC;
     memset(&mr->ports[index], 0, sizeof mr->ports[index]);
+    socket_flags |= is_yielding(mr, &addr) ? SOCKET_SUCCESSOR : 0;
     fd = mr->transport->open(&addr, socket_flags, mr->options.socket_buffer_bytes,
                              &mr->ports[index].info);
     r = fd < 0 ? fd : reserve_polling(mr, fd, index);
@@ -316,6 +328,7 @@ int mr_port_close(struct mr *mr, uint32_t port)
     mr->tables.plane.relays.at[port].port_flags = 0;
     (void)mr__control_command(mr, COMMAND_PORT_CLOSE, port);
     mr__control_send(mr);
+    mr->transport->yield(mr->sockets[port].fd);
     p->close_seq = mr->log.last;
     p->state = PORT_CLOSING;
     mr->open_ports--;

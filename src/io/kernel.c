@@ -216,6 +216,7 @@ const struct transport mr__transport_kernel = {
     .has_sockets = 1,
     .open = mr__socket_open,
     .close = mr__socket_close,
+    .yield = mr__socket_yield,
     .drops = mr__socket_drops,
     .receive = kernel_receive,
     .send = mr__kernel_send,

@@ -39,6 +39,11 @@ static void none_close(int fd)
     (void)fd;
 }
 
+static void none_yield(int fd)
+{
+    (void)fd;
+}
+
 static int none_drops(int fd, uint64_t *drops)
 {
     (void)fd;
@@ -69,6 +74,7 @@ const struct transport mr__transport_none = {
     .has_sockets = 0,
     .open = none_open,
     .close = none_close,
+    .yield = none_yield,
     .drops = none_drops,
     .receive = none_receive,
     .send = none_send,

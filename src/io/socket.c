@@ -32,10 +32,17 @@ static int grow_buffer(int fd, int force_option, int option, uint32_t bytes)
     return granted / 2;
 }
 
+/* Two sockets that both have it when the later one binds share an address; the later one gets what
+ * comes. */
+static int set_reuse(int fd, int is_on)
+{
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &is_on, sizeof is_on) < 0 ? -errno : 0;
+}
+
 /*
- * No SO_REUSEADDR: on UDP it would let a second instance take the traffic of a first
- * one. IP_RECVERR stays off (said aloud, since everything rests on it): with it, an
- * ICMP error that one peer provokes would fail the next call for another.
+ * No SO_REUSEADDR, but for the moment of a succession: on UDP it would let a second
+ * instance take the traffic of a first one. IP_RECVERR stays off (said aloud, since everything
+ * rests on it): with it, an ICMP error that one peer provokes would fail the next call for another.
  */
 static int set_options(int fd, uint8_t family, int is_dual_stack)
 {
@@ -80,8 +87,12 @@ int mr__socket_open(const struct mr_addr *local, unsigned flags, uint32_t buffer
 
     memset(info, 0, sizeof *info);
     r = set_options(fd, family, is_dual_stack);
+    if (r == 0 && flags & SOCKET_SUCCESSOR)
+        r = set_reuse(fd, 1);
     if (r == 0)
         r = bind_and_name(fd, local, family, &info->local);
+    if (r == 0 && flags & SOCKET_SUCCESSOR)
+        r = set_reuse(fd, 0);
     if (r < 0) {
         close(fd);
         return r;
@@ -97,6 +108,11 @@ void mr__socket_close(int fd)
 {
     if (fd >= 0)
         close(fd);
+}
+
+void mr__socket_yield(int fd)
+{
+    (void)set_reuse(fd, 1); /* else the successor is refused, which says why */
 }
 
 int mr__socket_drops(int fd, uint64_t *drops)

@@ -23,6 +23,7 @@ union socket_addr {
 
 enum socket_flags {
     SOCKET_DUAL_STACK = 1 << 0, /* an IPv6 socket that also serves IPv4 */
+    SOCKET_SUCCESSOR = 1 << 1,  /* takes the address of one that yields */
 };
 
 struct socket_info {
@@ -38,6 +39,10 @@ struct socket_info {
 int mr__socket_open(const struct mr_addr *local, unsigned flags, uint32_t buffer_bytes,
                     struct socket_info *info);
 void mr__socket_close(int fd);
+
+/* For a socket that will be closed when nobody uses it any more: a SOCKET_SUCCESSOR may have its
+ * address already, and gets what comes from then on. */
+void mr__socket_yield(int fd);
 
 /* How many datagrams the receive buffer has lost since the socket was opened. */
 int mr__socket_drops(int fd, uint64_t *drops);

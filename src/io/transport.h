@@ -95,10 +95,11 @@ struct transport {
     const char *name;
     int has_sockets; /* its descriptors can be polled */
 
-    /* As mr__socket_open(). */
+    /* As mr__socket_open(), mr__socket_yield(). */
     int (*open)(const struct mr_addr *local, unsigned flags, uint32_t buffer_bytes,
                 struct socket_info *info);
     void (*close)(int fd);
+    void (*yield)(int fd);
     int (*drops)(int fd, uint64_t *drops);
 
     /* Appends what one socket has to the batch, as far as there is room, and returns how

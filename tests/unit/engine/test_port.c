@@ -354,6 +354,42 @@ TEST(a_ports_socket_is_there_until_no_worker_can_use_it)
     rig_peer_close(&p);
 }
 
+/* A reload that takes a port away, and one right after it that brings it back. */
+TEST(a_port_that_is_closed_opens_again_while_a_worker_still_has_its_socket)
+{
+    struct gate gate = {.control = pthread_self()};
+    struct mr_options o = rig_options(1);
+    struct rig *rig = calloc(1, sizeof *rig);
+    struct peer a = rig_peer(), b = rig_peer();
+    struct mr_addr local = rig_addr("127.0.0.1:0");
+    uint32_t port;
+    char buf[16];
+
+    o.clock_ns = gate_clock;
+    o.clock_user = &gate;
+    rig_open(rig, &o, 2);
+    rig_settle(rig);
+    local.port = rig_udp_port(rig, 0);
+    gate.is_shut = true;
+    rig_send(rig, &a, 0, "in the middle", 13);
+    CHECK_EVENTUALLY(gate.is_met);
+    for (unsigned i = 0; i < 3; i++) {
+        CHECK_EQ(mr_port_close(rig->mr, i == 0 ? 0 : port), 0);
+        REQUIRE_EQ(mr_port_open(rig->mr, &local, 0, &port), 0);
+        CHECK_EQ(rig_udp_port(rig, port), local.port);
+    }
+    gate.is_shut = false;
+    CHECK_EQ(mr_pair(rig->mr, rig_relay(rig, port, &a.addr), rig_relay(rig, 1, &b.addr)), 0);
+    rig_settle(rig);
+    rig_send(rig, &b, port, "again", 5);
+    CHECK_EQ(rig_receive(rig, &a, buf, sizeof buf, NULL), 5);
+    rig_check_conservation(rig);
+    rig_close(rig);
+    free(rig);
+    rig_peer_close(&a);
+    rig_peer_close(&b);
+}
+
 TEST_MAIN(TEST_CASE(dual_stack_ports_relay_between_the_families),
           TEST_CASE(a_port_of_one_family_makes_no_pair_with_the_other),
           TEST_CASE(a_wildcard_port_is_ours_at_every_local_address),
@@ -362,4 +398,5 @@ TEST_MAIN(TEST_CASE(dual_stack_ports_relay_between_the_families),
           TEST_CASE(every_datagram_of_a_storm_of_junk_is_counted_once),
           TEST_CASE(what_a_ports_buffer_lost_is_told_also_after_it_closed),
           TEST_CASE(a_ports_socket_is_there_until_no_worker_can_use_it),
+          TEST_CASE(a_port_that_is_closed_opens_again_while_a_worker_still_has_its_socket),
           TEST_CASE(asking_for_what_buffers_lost_looks_at_so_many_ports_a_call_and_at_all_in_turn))

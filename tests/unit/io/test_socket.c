@@ -39,6 +39,34 @@ TEST(a_second_socket_cannot_share_an_address)
     mr__socket_close(fd);
 }
 
+TEST(a_socket_that_yields_has_one_successor_who_gets_what_comes)
+{
+    struct socket_info info, other;
+    int fd = open_at("127.0.0.1:0", 0, &info), next, sender;
+    char text[MR_ADDR_TEXT_MAX], buf[8];
+    union socket_addr to;
+    socklen_t len;
+
+    REQUIRE_GE(fd, 0);
+    mr_addr_format(&info.local, text, sizeof text);
+    CHECK_EQ(open_at(text, SOCKET_SUCCESSOR, &other), -EADDRINUSE); /* it does not yield */
+    mr__socket_yield(fd);
+    CHECK_EQ(open_at(text, 0, &other), -EADDRINUSE);
+    next = open_at(text, SOCKET_SUCCESSOR, &other);
+    REQUIRE_GE(next, 0);
+    CHECK(mr_addr_equal(&info.local, &other.local));
+    CHECK_EQ(open_at(text, SOCKET_SUCCESSOR, &other), -EADDRINUSE);
+    sender = open_at("127.0.0.1:0", 0, &other);
+    REQUIRE_GE(sender, 0);
+    len = mr__socket_addr_write(&to, &info.local, 4);
+    CHECK_EQ(sendto(sender, "x", 1, 0, &to.any, len), 1);
+    CHECK_EVENTUALLY(recv(next, buf, sizeof buf, MSG_DONTWAIT) == 1);
+    CHECK_EQ(recv(fd, buf, sizeof buf, MSG_DONTWAIT), -1);
+    mr__socket_close(sender);
+    mr__socket_close(next);
+    mr__socket_close(fd);
+}
+
 TEST(an_address_without_family_opens_nothing)
 {
     struct mr_addr none = {.port = 1};
@@ -261,6 +289,7 @@ TEST(loopback_is_among_our_addresses)
 }
 
 TEST_MAIN(TEST_CASE(a_second_socket_cannot_share_an_address),
+          TEST_CASE(a_socket_that_yields_has_one_successor_who_gets_what_comes),
           TEST_CASE(an_address_without_family_opens_nothing),
           TEST_CASE(a_foreign_address_cannot_be_bound),
           TEST_CASE(buffers_are_asked_for_and_what_was_granted_is_told),
