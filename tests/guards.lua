@@ -209,6 +209,15 @@ return {
     name = "a_client_that_never_reads_is_closed_when_its_output_is_too_much",
   },
   {
+    about = "a player is closed for what he did not read, and no figure says so",
+    guard = "what a cap ends is counted",
+    file = "src/service/connection.c",
+    find = "    s->figures.caps[MR_CAP_OUTPUT] += why == MR_CONN_OUTPUT;\n",
+    put = "",
+    test = "unit/service/caps",
+    name = "who_is_closed_for_what_he_did_not_read_is_counted_and_who_leaves_is_not",
+  },
+  {
     about = "memory grows with every player who comes and goes",
     guard = "what an address has is counted, and goes with the last of it",
     file = "src/service/connection.c",

@@ -470,6 +470,7 @@ void mr__service_closed(struct service *s, conn_id id, enum conn_end why, uint64
     mr__turn_begin(s, now_ns);
     MR_JOURNAL(s, MR_JOURNAL_CONNECTION, MR_LOG_DEBUG, "tcp", "gone", LOG_UINT("conn", id),
                LOG_STR("why", names[why]));
+    s->figures.caps[MR_CAP_OUTPUT] += why == MR_CONN_OUTPUT;
     detach(s, c, ends[why]);
     mr__turn_end(s);
 }

@@ -511,6 +511,7 @@ enum registrar_result {
 #define MR_CAPS(X)                \
     X(CONNECTIONS, "connections") \
     X(COMMANDS, "commands")       \
+    X(OUTPUT, "output")           \
     X(FAILED_OIDS, "failed-oids") \
     X(DYNAMIC, "dynamic")
 

@@ -134,7 +134,7 @@ describe("the metrics", function()
     expect_only("moonrelay_errors_total", "code", { "too-many", "blocked", "busy", "not-registered", "rejected",
       "unknown-oid", "draining", "client-no-address", "host-no-address", "full", "no-ports", "no-ids", "too-long" })
     expect_only("moonrelay_limit_hits_total", "kind", { "bandwidth", "global", "duration", "duration-soon", "traffic",
-      "connections", "commands", "failed-oids", "dynamic" })
+      "connections", "commands", "output", "failed-oids", "dynamic" })
   end)
 
   it("junk_commands_do_not_grow_the_page", function()

@@ -285,6 +285,18 @@ TEST(who_leaves_while_his_answer_is_late_is_forgotten)
     world_close(w); /* with one that is late still */
 }
 
+TEST(who_is_closed_for_what_he_did_not_read_is_counted_and_who_leaves_is_not)
+{
+    struct world *w = world_open(NULL);
+    size_t deaf = world_connect(w, "10.0.0.1:5000"), other = world_connect(w, "10.0.0.1:5001");
+
+    mr__service_closed(w->service, w->wires[other].id, MR_CONN_RESET, w->now_ns);
+    CHECK_EQ(world_metric(w, HITS("output")), 0.0);
+    mr__service_closed(w->service, w->wires[deaf].id, MR_CONN_OUTPUT, w->now_ns);
+    CHECK_EQ(world_metric(w, HITS("output")), 1.0);
+    world_close(w);
+}
+
 TEST_MAIN(TEST_CASE(one_address_may_have_so_many_connections_and_others_get_in),
           TEST_CASE(a_thousand_connections_that_drip_keep_nobody_from_another_address_out),
           TEST_CASE(a_customers_whole_64_of_ipv6_counts_as_one_address),
@@ -296,4 +308,5 @@ TEST_MAIN(TEST_CASE(one_address_may_have_so_many_connections_and_others_get_in),
           TEST_CASE(five_thousand_commands_at_once_are_a_burst_that_nobody_holds_back),
           TEST_CASE(after_so_many_wrong_ids_the_same_answer_comes_two_seconds_late),
           TEST_CASE(a_right_id_is_never_late),
-          TEST_CASE(who_leaves_while_his_answer_is_late_is_forgotten))
+          TEST_CASE(who_leaves_while_his_answer_is_late_is_forgotten),
+          TEST_CASE(who_is_closed_for_what_he_did_not_read_is_counted_and_who_leaves_is_not))
