@@ -3,11 +3,14 @@
  * Calls of a daemon under test that fail when they are told to (LD_PRELOAD, behind a sanitizer's
  * own library, or into a program that has it linked in). Told in one of two ways:
  *
- *   $MR_TEST_FAULT_AT       "CALL N ERRNO", and more of them after commas: call N of that name
- * since the program began $MR_TEST_FAULT          a file with one line "SERIAL CALL ERRNO": the
- * next call of that name, once for each serial $MR_TEST_FAULT_LOG      gets a line for each that
- * failed: the serial, or "CALL N" $MR_TEST_FAULT_COUNTS   a file that always holds how often each
- * was called: lines of COUNT_WIDTH
+ *   - $MR_TEST_FAULT_AT: "CALL N ERRNO", and more of them after commas: call N of that name since
+ *     the program began
+ *   - $MR_TEST_FAULT: a file with one line "SERIAL CALL ERRNO": the next call of that name, once
+ *     for each serial
+ *
+ * $MR_TEST_FAULT_LOG gets a line for each that failed: the serial, or "CALL N".
+ * $MR_TEST_FAULT_COUNTS is a file that always holds how often each was called, in lines of
+ * COUNT_WIDTH.
  *
  * What a call is: of the kernel, made by whomever in the process, through syscall(2) too
  * (io/syscall.h); or of libuv, made by others than itself. Two of libuv's own calls are left out,

@@ -194,7 +194,7 @@ local function conserve(server)
   if not ok then error(("%d datagrams came, %d are accounted for"):format(into, accounted), 0) end
 end
 
--- CASES: it lives, is healthy, the pair from before plays, nothing stays behind.
+-- After every fault: it lives, is healthy, the pair from before plays, nothing stays behind.
 local function judge(server, descriptors)
   if not server:is_running() then error("it has ended with status " .. server.code, 0) end
   local health = server:get("/healthz")

@@ -27,7 +27,7 @@
 --   on_error = "skip", shadow                             a_skipped_policy_may_fail_and_a_shadow_is_ignored
 --   the chain's order, the first false ends it            policies_are_asked_in_order_until_one_refuses
 --   --policy, policies =, config                          policies_come_from_command_line_setting_and_config
---   open ports: ports = {}                                (a later part)
+--   open ports: ports = {}                                target_spec.lua
 --   metrics                                               calls_and_refusals_are_counted_by_policy
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
