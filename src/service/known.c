@@ -76,6 +76,36 @@ void mr__known_leave(struct service *s, const struct mr_addr *addr)
     }
 }
 
+int mr__known_enter_near(struct service *s, const struct mr_addr *addr)
+{
+    struct mr_addr ip = ip_of(addr);
+    int rc = mr__known_enter(s, addr);
+
+    if (rc == 0) {
+        find(s, &ip)->near++;
+    }
+    return rc;
+}
+
+void mr__known_leave_near(struct service *s, const struct mr_addr *addr)
+{
+    struct mr_addr ip = ip_of(addr);
+    struct known *k = find(s, &ip);
+
+    if (k && --k->near == 0) {
+        k->near_until_ns = s->now_ns + (uint64_t)MR_KNOWN_SECONDS * 1000000000;
+    }
+    mr__known_leave(s, addr);
+}
+
+bool mr__known_vouches(const struct service *s, const struct mr_addr *addr)
+{
+    struct mr_addr ip = ip_of(addr);
+    const struct known *k = find(s, &ip);
+
+    return k && (k->near > 0 || s->now_ns < k->near_until_ns);
+}
+
 bool mr__known_has(const struct service *s, const struct mr_addr *addr)
 {
     struct mr_addr ip = ip_of(addr);

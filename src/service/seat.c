@@ -63,6 +63,20 @@ static struct mr_relay_limits limits_of(const struct hook_spec *spec)
     };
 }
 
+/* Whether its address may be a victim's: a source is easily forged, the registrar's as well as a
+ * stranger's, a TCP connection is not. What a script opens, the script vouches for. */
+static bool is_in_doubt(const struct service *s, const struct seat_request *req)
+{
+    switch (req->kind) {
+    case MR_SEAT_PLAYER:
+        return !mr__session_vouches(s, req->peer);
+    case MR_SEAT_DYNAMIC:
+        return req->target && !mr__known_vouches(s, req->peer);
+    default:
+        return false;
+    }
+}
+
 static int create_relay(struct service *s, const struct seat_request *req, struct seat *seat)
 {
     struct mr_relay_spec spec;
@@ -78,8 +92,8 @@ static int create_relay(struct service *s, const struct seat_request *req, struc
     spec.limits = limits_of(&req->grant->spec);
     if (req->kind == MR_SEAT_TARGET) {
         spec.flags = MR_RELAY_LINKED;
-    } else if (req->kind == MR_SEAT_PLAYER && !mr__session_vouches(s, req->peer)) {
-        spec.flags = MR_RELAY_UNPROVEN; /* a dynamic one's peer has just sent */
+    } else if (is_in_doubt(s, req)) {
+        spec.flags = MR_RELAY_UNPROVEN;
     }
 
     int rc = mr_relay_create(s->mr, &spec, &seat->relay);

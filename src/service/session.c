@@ -209,7 +209,7 @@ struct session *mr__session_create(struct service *s, struct connection *c, uint
 {
     struct session *p = mr__alloc(1, sizeof *p);
 
-    if (!p || mr__known_enter(s, &c->peer) < 0) {
+    if (!p || mr__known_enter_near(s, &c->peer) < 0) {
         mr__free(p);
         mr__free(oid);
         free_secret(pid, pid_n);
@@ -278,7 +278,7 @@ void mr__session_end(struct service *s, struct session *p, enum session_end why)
     p->connection->n_sessions--;
     mr__list_remove(&p->moving);
     leave_place(s, p);
-    mr__known_leave(s, &p->connection->peer);
+    mr__known_leave_near(s, &p->connection->peer);
     mr__seat_owner_left(s, p);
     end_request(s, p);
     while (!mr__list_is_empty(&p->joins)) {

@@ -416,8 +416,8 @@ struct known {
     struct table_node node;
     struct list gone; /* in service.gone, the one gone longest first */
     struct mr_addr ip;
-    uint32_t live;
-    uint64_t until_ns;
+    uint32_t live, near; /* near: by their TCP connections, which nobody can forge */
+    uint64_t until_ns, near_until_ns;
 };
 
 /* An address whose player was kicked and has not registered anew. */
@@ -927,7 +927,12 @@ void mr__lookups_destroy(struct service *s);
 /* -ENOMEM */
 int mr__known_enter(struct service *s, const struct mr_addr *addr);
 void mr__known_leave(struct service *s, const struct mr_addr *addr);
+/* The same of where a session's connection comes from. */
+int mr__known_enter_near(struct service *s, const struct mr_addr *addr);
+void mr__known_leave_near(struct service *s, const struct mr_addr *addr);
 bool mr__known_has(const struct service *s, const struct mr_addr *addr);
+/* Known by more than what the registrar was sent, whose source may be a victim's. */
+bool mr__known_vouches(const struct service *s, const struct mr_addr *addr);
 void mr__known_expire(struct service *s);
 void mr__known_destroy(struct service *s);
 

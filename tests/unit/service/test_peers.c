@@ -186,7 +186,56 @@ TEST(another_player_whose_connection_comes_from_there_vouches_for_the_address)
     world_close(w);
 }
 
+/* What a victim at 10.0.0.66:4001 gets of 60 kB at once from p, by the relay of his own that one
+ * datagram in his name has made. */
+static unsigned launder(struct world *w, const struct player *p, struct player *host)
+{
+    unsigned to_host = 0, to_p = 0, to_victim = 0;
+    uint64_t before;
+    char to[MR_ADDR_TEXT_MAX];
+
+    world_answer(w, MR_HOOK_DROP, MR_HOOK_ADMIT);
+    CHECK(world_relay(w, p, host, &to_host, &to_p));
+    world_inject(w, "10.0.0.66:4001", to_p, 10);
+    CHECK_EQ(world_metric(w, "moonrelay_relays{kind=\"dynamic\"}"), 1.0);
+    CHECK_EQ(world_decide(w, "10.0.0.66:4001", to_p, to, &to_victim), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.1:4000");
+    before = world_verdicts(w, MR_VERDICT_FORWARD);
+    for (unsigned i = 0; i < 60; i++) {
+        world_inject(w, "10.0.0.1:4000", to_victim, 1000);
+    }
+    return (unsigned)(world_verdicts(w, MR_VERDICT_FORWARD) - before);
+}
+
+TEST(a_stranger_whose_ip_no_players_connection_came_from_gets_as_little)
+{
+    struct world *w = world_open((const char *[]){"latch_window=0", NULL});
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000");
+    /* Known at the registrar, in the victim's name. */
+    struct player host = world_join(w, "10.0.0.1:5001", "10.0.0.66:4000");
+
+    CHECK_LT(launder(w, &p, &host), 50);
+    CHECK_GT(world_verdicts(w, MR_VERDICT_UNPROVEN), 0);
+    world_close(w);
+}
+
+TEST(a_stranger_whose_ip_a_players_connection_came_from_lately_has_nothing_to_prove)
+{
+    struct world *w = world_open((const char *[]){"latch_window=0", NULL});
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000");
+    struct player gone = world_join(w, "10.0.0.66:5001", NULL);
+    struct player host = world_join(w, "10.0.0.2:5001", "10.0.0.2:4000");
+
+    mr__service_closed(w->service, w->wires[gone.conn].id, MR_CONN_CLOSED, w->now_ns);
+    world_settle(w);
+    CHECK_EQ(launder(w, &p, &host), 60);
+    CHECK_EQ(world_verdicts(w, MR_VERDICT_UNPROVEN), 0);
+    world_close(w);
+}
+
 TEST_MAIN(
+    TEST_CASE(a_stranger_whose_ip_no_players_connection_came_from_gets_as_little),
+    TEST_CASE(a_stranger_whose_ip_a_players_connection_came_from_lately_has_nothing_to_prove),
     TEST_CASE(private_and_loopback_players_are_served_where_they_can_have_come_from),
     TEST_CASE(lists_of_networks_override_the_class_and_denial_wins),
     TEST_CASE(nobody_is_registered_at_an_address_that_is_no_players),
