@@ -89,7 +89,7 @@ describe("a relay's life", function()
   end)
 
   it("a_stale_peer_does_not_reach_the_next_player", function()
-    daemon.with({ set = { udp_relay_timeout = "1s", udp_relay_ports = "0+3" }, control_pair = false },
+    daemon.with({ set = { udp_relay_timeout = "3s", udp_relay_ports = "0+3" }, control_pair = false },
       function(server)
         local old = player.pair(server)
         player.exchange(old)

@@ -175,7 +175,9 @@ end)
 
 describe("the resolver", function()
   it("of the system knows localhost, and not what is nobody's name", function()
-    assert.equal("127.0.0.1", (await(function(done) moonrelay.resolve("localhost", 4, done) end)))
+    if io.open "/etc/hosts" then -- a bare root may have none
+      assert.equal("127.0.0.1", (await(function(done) moonrelay.resolve("localhost", 4, done) end)))
+    end
     local address, message, code = await(function(done) moonrelay.resolve("no.such.host.invalid", 4, done) end)
     assert.is_nil(address)
     assert.matches("no.such.host.invalid", message, 1, true)
