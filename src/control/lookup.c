@@ -693,12 +693,8 @@ void mr_lookup_options_init(struct mr_lookup_options *opts, size_t size)
 
 int mr_lookup_create(struct mr_lookup **out, const struct mr_lookup_options *opts)
 {
+    struct resolver_options resolver;
     struct mr_lookup *l;
-    struct resolver_options resolver = {.loop = opts->loop,
-                                        .threads = opts->threads,
-                                        .queue = opts->queue,
-                                        .timeout_ms = opts->timeout_ms,
-                                        .idle_ms = opts->idle_ms};
     int rc;
 
     if (opts->size != sizeof *opts || !opts->loop) {
@@ -708,6 +704,11 @@ int mr_lookup_create(struct mr_lookup **out, const struct mr_lookup_options *opt
     if (!l) {
         return -ENOMEM;
     }
+    resolver = (struct resolver_options){.loop = opts->loop,
+                                         .threads = opts->threads,
+                                         .queue = opts->queue,
+                                         .timeout_ms = opts->timeout_ms,
+                                         .idle_ms = opts->idle_ms};
     rc = mr__resolver_create(&l->resolver, &resolver);
     if (rc < 0) {
         mr__free(l);

@@ -534,7 +534,7 @@ int mr_udp_create(struct mr_udp **out, struct mr_lookup *lookup, const struct mr
     struct mr_udp *u;
     int rc;
 
-    if ((opts->family != 4 && opts->family != 6) || !opts->loop || opts->size != sizeof *opts) {
+    if (opts->size != sizeof *opts || !opts->loop || (opts->family != 4 && opts->family != 6)) {
         return -EINVAL;
     }
     u = mr__alloc(1, sizeof *u);

@@ -1082,6 +1082,18 @@ TEST(options_that_init_did_not_fill_are_refused)
     loop_end(&f.loop);
 }
 
+/* Who was built with a header that has fewer of them. */
+TEST(nothing_is_read_of_options_of_another_size)
+{
+    size_t *size = calloc(1, sizeof *size);
+    struct mr_lookup *l = NULL;
+
+    *size = sizeof *size;
+    CHECK_EQ(mr_lookup_create(&l, (const struct mr_lookup_options *)(const void *)size), -EINVAL);
+    CHECK(l == NULL);
+    free(size);
+}
+
 static bool has_line(const char *page, const char *line)
 {
     return strstr(page, line) != NULL;
@@ -1172,6 +1184,7 @@ TEST_MAIN(TEST_CASE(a_literal_is_itself_without_a_resolver_a_thread_or_an_alloca
           TEST_CASE(an_answer_from_inside_is_told_one_turn_later),
           TEST_CASE(the_port_of_an_answer_is_left_out),
           TEST_CASE(options_that_init_did_not_fill_are_refused),
+          TEST_CASE(nothing_is_read_of_options_of_another_size),
           TEST_CASE(an_answer_may_come_later),
           TEST_CASE(a_second_or_late_answer_is_ignored_and_counted),
           TEST_CASE(nobodys_opinion_leaves_it_to_the_default),

@@ -677,6 +677,22 @@ TEST(a_socket_that_only_says_it_has_room_holds_up_nothing_for_ever)
     tear_down(&f);
 }
 
+/* Who was built with a header that has fewer of them. */
+TEST(nothing_is_read_of_options_of_another_size)
+{
+    size_t *size = calloc(1, sizeof *size);
+    struct fixture f;
+    struct mr_udp *u = NULL;
+
+    set_up(&f, 4, NOBODYS, 0);
+    *size = sizeof *size;
+    CHECK_EQ(mr_udp_create(&u, f.w.lookup, (const struct mr_udp_options *)(const void *)size),
+             -EINVAL);
+    CHECK(u == NULL);
+    free(size);
+    tear_down(&f);
+}
+
 TEST(what_cannot_be_asked_is_refused_at_once)
 {
     static char large[65508], host[256];
@@ -1409,6 +1425,7 @@ TEST_MAIN(
     TEST_CASE(a_full_send_buffer_is_waited_for_and_nothing_is_lost_or_moved),
     TEST_CASE(a_socket_that_only_says_it_has_room_holds_up_nothing_for_ever),
     TEST_CASE(what_cannot_be_asked_is_refused_at_once),
+    TEST_CASE(nothing_is_read_of_options_of_another_size),
     TEST_CASE(what_waits_is_bounded_in_number_and_in_bytes),
     TEST_CASE(an_address_that_is_taken_is_told_by_name_and_shared_with_nobody),
     TEST_CASE(a_message_is_one_line_whatever_the_host_was),
