@@ -737,9 +737,9 @@ void mr__session_view(const struct session *p, struct hook_session *out);
 
 /* ---- ids (draw.c) -------------------------------------------------------------------------- */
 
-/* Below n, n > 0. */
+/* Below n, n > 0. A negative errno of the random source. */
 int mr__draw_below(struct service *s, uint64_t n, uint64_t *out);
-/* A new id that nobody has, in *id (heap). -ENOSPC: none is left, -ENOMEM. */
+/* A new id that nobody has, in *id (heap). -ENOSPC: none is left, -ENOMEM; of the random source. */
 int mr__draw_oid(struct service *s, char **id, size_t *n);
 int mr__draw_pid(struct service *s, char **id, size_t *n);
 
