@@ -209,16 +209,17 @@ static const struct known *find_known(const struct service *s, const struct mr_a
     abort();
 }
 
-static uint32_t count_live(const struct service *s, const struct mr_addr *ip)
+static void check_known(const struct service *s, const struct known *k)
 {
-    uint32_t n = 0;
+    uint32_t live = 0, near = 0;
 
     for (const struct list *l = s->all_sessions.next; l != &s->all_sessions; l = l->next) {
         const struct session *p = MR_CONTAINER(l, struct session, at_all);
-        n += is_same_ip(&p->connection->peer, ip);
-        n += p->place && is_same_ip(&p->addr, ip);
+        near += is_same_ip(&p->connection->peer, &k->ip);
+        live += p->place && is_same_ip(&p->addr, &k->ip);
     }
-    return n;
+    require(k->near == near);
+    require(k->live == live + near);
 }
 
 static void check_knowns(const struct service *s)
@@ -234,11 +235,10 @@ static void check_knowns(const struct service *s)
         }
     }
     for (size_t i = 0; i < n; i++) {
-        const struct known *k = live[i];
-        require(k->live == count_live(s, &k->ip));
+        check_known(s, live[i]);
     }
     for (const struct list *l = s->gone.next; l != &s->gone; l = l->next) {
-        require(MR_CONTAINER(l, struct known, gone)->live == 0);
+        check_known(s, MR_CONTAINER(l, struct known, gone));
     }
     require(length(&s->gone) == s->n_gone && n + s->n_gone == s->knowns.n);
     require(length(&s->unwelcomes) == s->unwelcome.n);
