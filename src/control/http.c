@@ -266,24 +266,39 @@ static uint64_t cut_overdue(struct http *h, uint64_t now_ms)
     return wait_ms;
 }
 
+/* In IPv6 a customer has a /64. */
+static bool is_same_customer(const struct mr_addr *a, const struct mr_addr *b)
+{
+    return a->family == b->family && memcmp(a->ip, b->ip, a->family == 6 ? 8 : 4) == 0;
+}
+
+/* Whoever has his share would drive out everybody else. libmicrohttpd counts by whole addresses. */
+static bool has_share(const struct http *h, const struct mr_addr *peer)
+{
+    unsigned n = 0;
+
+    for (const struct client *c = h->oldest; c; c = c->next) {
+        n += is_same_customer(&c->peer, peer);
+    }
+    return n >= MR_HTTP_CONNECTIONS_PER_ADDRESS;
+}
+
 /*
  * When all places are taken the longest there goes, first of those that have not asked: an asker's
- * request comes with him, so whoever came before him and said nothing is no loss. Not for an
- * address that has its share: it would drive out everybody else.
+ * request comes with him, so whoever came before him and said nothing is no loss.
  */
-static bool make_room(struct http *h, const struct mr_addr *peer)
+static bool make_room(struct http *h)
 {
     struct client *first = NULL;
-    unsigned n = 0, same = 0;
+    unsigned n = 0;
 
     for (struct client *c = h->oldest; c; c = c->next) {
         n++;
-        same += mr_addr_same_ip(&c->peer, peer);
         if (!c->is_cut && (!first || (first->is_asking && !c->is_asking))) {
             first = c;
         }
     }
-    if (n < MR_HTTP_CONNECTIONS || same >= MR_HTTP_CONNECTIONS_PER_ADDRESS || !first) {
+    if (n < MR_HTTP_CONNECTIONS || !first) {
         return false;
     }
     cut(first);
@@ -334,7 +349,11 @@ static bool accept_one(struct http *h)
     if (fd < 0) {
         return fd != -EAGAIN;
     }
-    if (make_room(h, &peer)) {
+    if (has_share(h, &peer)) {
+        mr__listener_close(fd);
+        return true;
+    }
+    if (make_room(h)) {
         drive(h);
     }
     len = mr__socket_addr_write(&sa, &peer, peer.family);
@@ -381,13 +400,11 @@ static int start_mhd(struct http *h)
     unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET; /* and no thread: we run it */
 
     errno = 0;
-    h->mhd =
-        MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_CONNECTION_LIMIT,
-                         (unsigned)MR_HTTP_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                         (unsigned)MR_HTTP_CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
-                         (unsigned)MR_HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                         (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+    h->mhd = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, h, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)MR_HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MR_HTTP_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
     return h->mhd ? 0 : errno ? -errno : -ENOMEM;
 }
 

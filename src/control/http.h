@@ -19,8 +19,8 @@
 struct http;
 
 enum {
-    MR_HTTP_CONNECTIONS = 24, /* at once; they come out of MR_FILES_SPARE */
-    MR_HTTP_CONNECTIONS_PER_ADDRESS = 12,
+    MR_HTTP_CONNECTIONS = 24,             /* at once; they come out of MR_FILES_SPARE */
+    MR_HTTP_CONNECTIONS_PER_ADDRESS = 12, /* IPv6: of a /64 */
     MR_HTTP_TIMEOUT_S = 10,
 };
 

@@ -6,6 +6,7 @@
 --   /readyz sends no datagram to itself                   asking_for_health_sends_no_datagram
 --   anything else                                         other_paths_and_methods_are_refused
 --   slow and hostile clients                              slow_clients_do_not_keep_others_out
+--                                                         a_customers_whole_64_of_ipv6_has_the_share_of_one_address
 --                                                         bytes_that_are_no_http_are_refused
 --   the HTTP listener's host                              (settings_spec)
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
@@ -13,6 +14,7 @@ package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua
 local daemon = require "daemon"
 local http = require "http"
 local loop = require "loop"
+local network = require "network"
 local player = require "player"
 local tcp = require "tcp"
 
@@ -87,6 +89,33 @@ describe("the HTTP port", function()
       assert.equal("", client.buffer:match("200 OK") or "")
       client:close()
     end
+  end)
+
+  it("a_customers_whole_64_of_ipv6_has_the_share_of_one_address", function()
+    local PLACES, SHARE = 24, 12
+    for i = 1, PLACES do
+      if not network.add_address6("\32\1\13\184\0\0\0\7\0\0\0\0\0\0\0" .. string.char(i)) then
+        return pending("that takes a network of one's own, with IPv6")
+      end
+    end
+    daemon.with({ set = { http_host = "::" } }, function(mine)
+      local slow = assert(tcp.connect("::1", mine.http.port))
+      slow:send("GET /li")
+      local crowd = {}
+      for i = 1, PLACES do
+        crowd[i] = assert(tcp.connect("::1", mine.http.port, { from = ("2001:db8:0:7::%x"):format(i) }))
+        crowd[i]:send("G")
+      end
+      loop.wait(function()
+        local ended = 0
+        for _, client in ipairs(crowd) do ended = ended + (client.ended and 1 or 0) end
+        return ended == PLACES - SHARE
+      end, "the end of all above the share")
+      slow:send("vez HTTP/1.0\r\n\r\n")
+      loop.wait(function() return slow.buffer:find(" 200 ", 1, true) end, "an answer")
+      for _, client in ipairs(crowd) do client:close() end
+      slow:close()
+    end)
   end)
 
   it("bytes_that_are_no_http_are_refused", function()

@@ -14,7 +14,8 @@ int setns(int fd, int type);
 int ioctl(int fd, unsigned long request, void *argument);
 ]]
 
-local AF_INET, SOCK_DGRAM, CLONE_NEWNET, SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 2, 2, 0x40000000, 0x8914, 0x8916, 1
+local AF_INET, AF_INET6, SOCK_DGRAM, CLONE_NEWNET = 2, 10, 2, 0x40000000
+local SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 1
 
 local network = {}
 
@@ -49,6 +50,19 @@ function network.add_address(ip)
   ffi.C.close(fd)
   assert(rc == 0, "cannot give lo another address")
   return true
+end
+
+--- The same in IPv6: the address whose bytes these are, `"\32\1\13\184..."`.
+function network.add_address6(bytes)
+  if not is_own then return false end
+  local request = ffi.new("uint8_t[24]") -- struct in6_ifreq: an address, the bits of its net, an interface
+  ffi.copy(request, bytes, 16)
+  ffi.cast("uint32_t *", request + 16)[0] = 128
+  ffi.cast("int32_t *", request + 20)[0] = 1 -- `lo` is the first one of a network
+  local fd = ffi.C.socket(AF_INET6, SOCK_DGRAM, 0)
+  local rc = fd < 0 and -1 or ffi.C.ioctl(fd, SIOCSIFADDR, request)
+  ffi.C.close(fd)
+  return rc == 0
 end
 
 --- From now on nothing arrives anywhere, and nobody is told.
