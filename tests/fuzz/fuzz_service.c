@@ -906,18 +906,32 @@ static void check_page(struct machine *m, const struct mr_stats *st)
     mr__free(page);
 }
 
-/* What came in is what the engine has counted, what it forwarded is what relays have sent. */
+static size_t count_seats(const struct service *s)
+{
+    size_t n = 0;
+
+    for (size_t kind = 0; kind < MR_SEAT_KIND_COUNT; kind++) {
+        n += s->pool.n_kind[kind];
+    }
+    return n;
+}
+
+/* What came in is what the engine has counted, what it forwarded is what relays have sent. One that
+ * was closed and whose end has still to be told is no relay any more, but has its seat. */
 static void check_datagrams(struct machine *m, const struct mr_stats *st)
 {
     uint64_t forwarded = m->forwarded;
     struct mr_relay_info info;
+    size_t n = 0;
 
     for (mr_relay_id id = mr_relay_next(m->mr, 0); id; id = mr_relay_next(m->mr, id)) {
         require(mr_relay_info(m->mr, id, &info) == 0);
         forwarded += forwarded_by(m->service, id, &info.counts, info.port);
+        n++;
     }
     require(st->received == m->injected && st->received_bytes == m->injected_bytes);
-    require(st->verdicts[MR_VERDICT_FORWARD] == st->sent && st->sent == forwarded);
+    require(st->verdicts[MR_VERDICT_FORWARD] == st->sent);
+    require(n == count_seats(m->service) ? st->sent == forwarded : st->sent >= forwarded);
 }
 
 static void check_books(struct machine *m)
