@@ -45,6 +45,7 @@ struct record {
     uint64_t created_ns, ended_ns;
     uint64_t life_start_ns; /* creation or restart */
     uint64_t when_ns;       /* heap key */
+    uint64_t add_seq;       /* from here on a worker's counts are this relay's */
     uint64_t remove_seq;    /* REMOVING */
     struct mr_relay_limits limits;
     struct mr_addr local;

@@ -161,6 +161,7 @@ int mr_relay_create(struct mr *mr, const struct mr_relay_spec *spec, mr_relay_id
     write_setup(mr, record, &setup);
     mr__relay_shared_init(&mr->shared[spec->port], &mr->relay_limits[spec->port], &setup);
     send_add(mr, spec->port, flags);
+    record->add_seq = mr->log.last;
     mr__expiry_arm(mr, spec->port);
     return 0;
 }
@@ -288,8 +289,14 @@ void mr__relay_counts(const struct mr *mr, uint32_t port, struct mr_relay_counts
     struct relay_sum sum = {0};
 
     mr__plane_sum(&mr->tables.plane, port, &sum);
-    for (uint32_t i = 0; i < mr->worker_count; i++)
-        mr__plane_sum(&mr->workers[i].plane, port, &sum);
+    for (uint32_t i = 0; i < mr->worker_count; i++) {
+        const struct worker *w = &mr->workers[i];
+
+        /* Until it knows this relay it still counts for the one before at this port. */
+        if (atomic_load_explicit(&w->applied_seq, memory_order_acquire) >=
+            mr->records[port].add_seq)
+            mr__plane_sum(&w->plane, port, &sum);
+    }
     *out = (struct mr_relay_counts){.packets_in = sum.packets_in,
                                     .bytes_in = sum.bytes_in,
                                     .packets_out = sum.packets_out,

@@ -103,6 +103,25 @@ TEST(counts_are_a_sum_over_all_data_paths)
     duo_close(d);
 }
 
+TEST(a_new_relay_has_none_of_the_counts_of_the_one_before_at_its_port)
+{
+    struct duo *d = duo_open(rig_virtual_options());
+    struct mr_addr next = rig_addr("10.0.0.9:1");
+    struct mr_relay_info info;
+
+    pass(d, 10);
+    CHECK_EQ(mr_relay_close(d->rig.mr, d->ra), 0);
+    CHECK(rig_await(&d->rig, MR_EVENT_ENDED, 1));
+    CHECK_EQ(rig_event(&d->rig, MR_EVENT_ENDED, 0)->u.ended.counts.packets_in, 1);
+    d->ra = rig_relay(&d->rig, 0, &next);
+    CHECK_EQ(mr_relay_info(d->rig.mr, d->ra, &info), 0); /* no worker knows it yet */
+    CHECK_EQ(info.counts.packets_in, 0);
+    rig_settle(&d->rig);
+    CHECK_EQ(mr_relay_info(d->rig.mr, d->ra, &info), 0);
+    CHECK_EQ(info.counts.packets_in, 0);
+    duo_close(d);
+}
+
 TEST(histograms_hold_every_datagram)
 {
     struct duo *d = duo_open(rig_virtual_options());
@@ -610,6 +629,7 @@ TEST(being_in_force_is_told_with_the_newest_number)
 
 TEST_MAIN(TEST_CASE(a_decision_names_way_and_relays_and_is_counted),
           TEST_CASE(counts_are_a_sum_over_all_data_paths),
+          TEST_CASE(a_new_relay_has_none_of_the_counts_of_the_one_before_at_its_port),
           TEST_CASE(histograms_hold_every_datagram),
           TEST_CASE(figures_can_be_asked_for_by_an_older_caller),
           TEST_CASE(a_peer_has_to_be_somebody_who_can_be_reached), TEST_CASE(a_stale_id_is_nobody),
