@@ -152,6 +152,9 @@ void mr__seat_announce(struct service *s, struct seat *seat, const char *reason)
         .relay = &relay,
     };
 
+    if (s->is_stopping) {
+        return; /* the ends of all have been told, and nobody would hear of this one's */
+    }
     seat->is_announced = true;
     mr__seat_view(s, seat, &relay);
     ev.addr = relay.addr;

@@ -156,6 +156,24 @@ TEST(a_stop_tells_the_end_of_every_relay_and_session_once)
     world_close(w);
 }
 
+TEST(a_relay_that_is_made_while_it_stops_is_not_told_as_created_since_nobody_would_tell_its_end)
+{
+    unsigned a, b;
+
+    open_pair(NULL);
+    want(MR_HOOK_CREATED);
+    want(MR_HOOK_DESTROYED);
+    mr__service_stop(w->service, w->now_ns);
+    REQUIRE(world_relay(w, &client, &host, &a, &b));
+    world_settle(w);
+    CHECK_EQ(world_relays(w), 2);
+    CHECK_EQ(w->canned[MR_HOOK_CREATED].told, 0);
+    world_advance(w, 31000);
+    CHECK_EQ(world_relays(w), 0);
+    CHECK_EQ(w->canned[MR_HOOK_DESTROYED].told, 0);
+    world_close(w);
+}
+
 /* ---- left ---------------------------------------------------------------------------------- */
 
 TEST(left_says_why_a_session_ended)
@@ -445,6 +463,8 @@ TEST_MAIN(
     TEST_CASE(connect_sees_which_way_it_would_go_without_policies),
     TEST_CASE(created_is_told_for_every_relay_that_stays_and_for_no_other),
     TEST_CASE(a_stop_tells_the_end_of_every_relay_and_session_once),
+    TEST_CASE(
+        a_relay_that_is_made_while_it_stops_is_not_told_as_created_since_nobody_would_tell_its_end),
     TEST_CASE(left_says_why_a_session_ended),
     TEST_CASE(left_says_replaced_when_another_one_takes_the_id),
     TEST_CASE(a_notice_without_memory_is_lost_and_counted_and_nothing_else_is),
