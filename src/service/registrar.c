@@ -81,7 +81,10 @@ static struct seat *seat_to_move(const struct service *s, const struct session *
     if (!seat || seat->kind != MR_SEAT_PLAYER) {
         return NULL; /* a dynamic one belongs to the address */
     }
-    return seat->owner == p->id || !mr__session_find(s, seat->owner) ? seat : NULL;
+    if (seat->owner == p->id) {
+        return seat;
+    }
+    return !mr__session_find(s, seat->owner) && mr__session_is_near(p) ? seat : NULL;
 }
 
 static bool is_same_ip(const struct mr_addr *a, const struct mr_addr *b)

@@ -390,6 +390,14 @@ void mr__seat_own(struct service *s, struct seat *seat, struct session *p)
     mr_relay_set_user(s->mr, seat->relay, seat->owner); /* gone by itself: its end is on its way */
 }
 
+/* Whoever shows a PID from a player's address shares his relay; but who owns it takes it along
+ * when he moves, and the source of a PID may be forged, as that of a connection may not. */
+static bool may_own(const struct session *p, const struct session *owner)
+{
+    return mr__session_is_near(p) ||
+           (owner && mr_addr_same_ip(&p->connection->peer, &owner->connection->peer));
+}
+
 void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
 {
     const struct session *owner = mr__session_find(s, seat->owner);
@@ -403,7 +411,7 @@ void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
     if (mr__session_vouches(s, &p->addr)) {
         mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_GIVEN);
     }
-    if (!owner || owner->addressed < p->addressed) {
+    if ((!owner || owner->addressed < p->addressed) && may_own(p, owner)) {
         mr__seat_own(s, seat, p);
     }
 }
@@ -414,6 +422,9 @@ void mr__seat_owner_left(struct service *s, struct session *p)
      * a player has moved to another's address. */
     struct session *next = mr__session_at(s, &p->addr);
 
+    if (next && !may_own(next, p)) {
+        next = NULL;
+    }
     while (!mr__list_is_empty(&p->owned)) {
         mr__seat_own(s, MR_CONTAINER(p->owned.next, struct seat, owned), next);
     }

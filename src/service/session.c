@@ -133,7 +133,7 @@ static bool is_same_ip(const struct mr_addr *a, const struct mr_addr *b)
     return mr_addr_equal(&x, &y);
 }
 
-static bool is_near(const struct session *p)
+bool mr__session_is_near(const struct session *p)
 {
     return is_same_ip(&p->addr, &p->connection->peer);
 }
@@ -148,7 +148,7 @@ bool mr__session_vouches(const struct service *s, const struct mr_addr *addr)
 static void leave_place(struct service *s, struct session *p)
 {
     if (p->place) {
-        p->place->n_near -= is_near(p);
+        p->place->n_near -= mr__session_is_near(p);
         mr__list_remove(&p->at_place);
         drop_place_if_empty(s, p->place);
         p->place = NULL;
@@ -187,7 +187,7 @@ int mr__session_set_address(struct service *s, struct session *p, const struct m
     p->addr = *addr;
     p->local = *local;
     p->place = place;
-    place->n_near += is_near(p);
+    place->n_near += mr__session_is_near(p);
     p->addressed = ++s->last_addressed;
     mr__list_push_front(&place->sessions, &p->at_place);
     s->n_addressed++;

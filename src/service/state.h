@@ -710,6 +710,8 @@ struct session *mr__session_by_oid(const struct service *s, const char *oid, siz
 struct session *mr__session_by_pid(const struct service *s, const void *pid, size_t n);
 /* Somebody whose TCP connection comes from the same IP was seen at the address. */
 bool mr__session_vouches(const struct service *s, const struct mr_addr *addr);
+/* Its address is at the IP of its own connection. */
+bool mr__session_is_near(const struct session *p);
 /* The latest one seen at the address, or NULL. */
 struct session *mr__session_at(const struct service *s, const struct mr_addr *addr);
 struct session *mr__session_of(const struct connection *c);

@@ -233,7 +233,49 @@ TEST(a_stranger_whose_ip_a_players_connection_came_from_lately_has_nothing_to_pr
     world_close(w);
 }
 
+/* Whoever can forge a source shows a PID of his own in the name of a player's address, and then
+ * moves away from there. */
+static void take_away(bool is_owner_gone)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.2:4000");
+    struct player thief = world_join(w, "10.0.0.66:5000", NULL);
+    char to[MR_ADDR_TEXT_MAX];
+
+    if (is_owner_gone) {
+        mr__service_closed(w->service, w->wires[host.conn].id, MR_CONN_CLOSED, w->now_ns);
+        world_settle(w);
+    }
+    CHECK_STR(world_see(w, &thief, "10.0.0.2:4000"), "OK");
+    if (!is_owner_gone) {
+        mr__service_closed(w->service, w->wires[host.conn].id, MR_CONN_CLOSED, w->now_ns);
+        world_settle(w);
+    }
+    CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.2:4000");
+    world_close(w);
+}
+
+TEST(a_pid_shown_in_a_players_name_takes_no_relay_away)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.2:4000");
+    struct player thief = world_join(w, "10.0.0.66:5000", "10.0.0.2:4000");
+    char to[MR_ADDR_TEXT_MAX];
+
+    CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.2:4000");
+    world_close(w);
+    take_away(true);
+    take_away(false);
+}
+
 TEST_MAIN(
+    TEST_CASE(a_pid_shown_in_a_players_name_takes_no_relay_away),
     TEST_CASE(a_stranger_whose_ip_no_players_connection_came_from_gets_as_little),
     TEST_CASE(a_stranger_whose_ip_a_players_connection_came_from_lately_has_nothing_to_prove),
     TEST_CASE(private_and_loopback_players_are_served_where_they_can_have_come_from),
