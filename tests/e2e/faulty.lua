@@ -262,7 +262,7 @@ function faulty.run(faults, opts)
   end
   local server, said = daemon.start { config = CONFIG, files = { ["world.lua"] = WORLD, ["world.txt"] = "the world" },
     args = { "--watch" }, untouched = true, may_refuse = true, is_short = true, allow_log = {},
-    set = { control = "control.sock", udp_relay_timeout = "2s", udp_relay_ports = "0+15", workers = "2" },
+    set = { control = "control.sock", udp_relay_timeout = "4s", udp_relay_ports = "0+15", workers = "2" },
     preload = daemon.program():match "^(.*)/[^/]*$" .. "/tests/faults.so",
     env = { MR_TEST_FAULT_AT = #plan > 0 and table.concat(plan, ",") or nil, MR_TEST_FAULT_LOG = notes .. "/log",
       MR_TEST_FAULT_COUNTS = notes .. "/counts" } }

@@ -4,9 +4,16 @@
 -- that nothing sleeps and nothing is missed. Handles opened through loop.own are closed between tests;
 -- keep() takes one out. Start reading at loop.wait; sockets are in tcp.lua and udp.lua, the daemon's
 -- process in daemon.lua.
+local ffi = require "ffi"
 local uv = require "luv"
 
 require "network"
+
+-- A write to a connection that the daemon has just ended is an error of that write, and not our silent end. The
+-- programs that we start have their default back (libuv).
+ffi.cdef "void (*signal(int number, void (*handler)(int)))(int);"
+local SIGPIPE, SIG_IGN = 13, ffi.cast("void (*)(int)", 1)
+ffi.C.signal(SIGPIPE, SIG_IGN)
 
 local loop = {}
 
