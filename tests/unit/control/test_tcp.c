@@ -256,6 +256,7 @@ TEST(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins)
     struct fixture f;
     struct shortage s;
 
+    need_the_kernels_limit();
     set_up(&f);
     int first = client_open(&f.at);
     REQUIRE_IN_TURNS(&f.loop, f.accepted == 1);
@@ -283,9 +284,10 @@ TEST(without_a_descriptor_left_a_connection_is_ended_and_nothing_spins)
 
 TEST(a_listener_that_has_lost_its_spare_descriptor_rests_and_comes_back)
 {
-    int low = open("/dev/null", O_RDONLY | O_CLOEXEC);
     struct fixture f;
 
+    need_the_kernels_limit();
+    int low = open("/dev/null", O_RDONLY | O_CLOEXEC);
     set_up(&f);
     int late = client_socket();
     struct shortage s = shortage_below(low);
