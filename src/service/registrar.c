@@ -87,22 +87,14 @@ static struct seat *seat_to_move(const struct service *s, const struct session *
     return !mr__session_find(s, seat->owner) && mr__session_is_near(p) ? seat : NULL;
 }
 
-static bool is_same_ip(const struct mr_addr *a, const struct mr_addr *b)
-{
-    struct mr_addr x = *a, y = *b;
-
-    x.port = y.port = 0;
-    return mr_addr_equal(&x, &y);
-}
-
 /* He has not entered his new place yet. Another port of an IP that is in doubt already leaves it as
  * it is: what it has sent is sent. */
 static void judge_proof(struct service *s, const struct seat *seat, const struct session *p,
                         const struct mr_addr *to)
 {
-    if (is_same_ip(to, &p->connection->peer) || mr__session_vouches(s, to)) {
+    if (mr_addr_same_ip(to, &p->connection->peer) || mr__session_vouches(s, to)) {
         mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_GIVEN);
-    } else if (!is_same_ip(to, &p->addr)) {
+    } else if (!mr_addr_same_ip(to, &p->addr)) {
         mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_NEEDED);
     }
 }

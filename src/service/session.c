@@ -125,17 +125,9 @@ static void drop_place_if_empty(struct service *s, struct place *place)
     }
 }
 
-static bool is_same_ip(const struct mr_addr *a, const struct mr_addr *b)
-{
-    struct mr_addr x = *a, y = *b;
-
-    x.port = y.port = 0;
-    return mr_addr_equal(&x, &y);
-}
-
 bool mr__session_is_near(const struct session *p)
 {
-    return is_same_ip(&p->addr, &p->connection->peer);
+    return mr_addr_same_ip(&p->addr, &p->connection->peer);
 }
 
 bool mr__session_vouches(const struct service *s, const struct mr_addr *addr)
