@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 
 #include "io/machine.h"
+#include "io/route.h"
 #include "io/socket.h"
 
 #include <errno.h>
@@ -190,7 +191,7 @@ int mr_port_local(const struct mr *mr, uint32_t port, const struct mr_addr *peer
         return 0;
     if (!mr->transport->has_sockets)
         return -ENODATA;
-    r = mr__socket_route(peer, local);
+    r = mr__route_source(peer, local);
     local->port = p->info.local.port;
     return r;
 }

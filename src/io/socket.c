@@ -127,34 +127,6 @@ int mr__socket_drops(int fd, uint64_t *drops)
     return 0;
 }
 
-/* connect(2) of a UDP socket sends nothing: it looks up the route, and chooses the source. */
-static int route_of(int fd, const struct mr_addr *peer, struct mr_addr *local)
-{
-    union socket_addr sa;
-    socklen_t len = mr__socket_addr_write(&sa, peer, peer->family);
-
-    if (connect(fd, &sa.any, len) < 0)
-        return -errno;
-    len = sizeof sa;
-    if (getsockname(fd, &sa.any, &len) < 0)
-        return -errno;
-    mr__socket_addr_read(local, &sa);
-    local->port = 0;
-    return 0;
-}
-
-int mr__socket_route(const struct mr_addr *peer, struct mr_addr *local)
-{
-    int fd = socket(peer->family == 4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int r;
-
-    if (fd < 0)
-        return -errno;
-    r = route_of(fd, peer, local);
-    close(fd);
-    return r;
-}
-
 socklen_t mr__socket_addr_write_v6(union socket_addr *out, const struct mr_addr *a)
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

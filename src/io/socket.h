@@ -47,10 +47,6 @@ void mr__socket_yield(int fd);
 /* How many datagrams the receive buffer has lost since the socket was opened. */
 int mr__socket_drops(int fd, uint64_t *drops);
 
-/* From which local address the machine would send to the peer, by its routes: port 0. Sends
- * nothing. As socket(2) and connect(2), e.g. -ENETUNREACH. */
-int mr__socket_route(const struct mr_addr *peer, struct mr_addr *local);
-
 /* For IPv6 sockets: see below. */
 socklen_t mr__socket_addr_write_v6(union socket_addr *out, const struct mr_addr *a);
 void mr__socket_addr_read_v6(struct mr_addr *out, const union socket_addr *in);
