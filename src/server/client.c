@@ -479,6 +479,12 @@ static int fail_refused(struct client *c, const json_t *answer)
                             -EINVAL, "%s", text_of(answer, "error"));
 }
 
+static int fail_as_stranger(struct client *c)
+{
+    return mr__startup_fail(c->err, MR_SERVER_EXIT_FAILED, -EPROTO,
+                            "what answers at %s is no moonrelay", c->path);
+}
+
 /* One request; *answer is for json_decref(). */
 static int exchange(struct client *c, const char *endpoint, const char *body, json_t **answer)
 {
@@ -507,8 +513,7 @@ static int exchange(struct client *c, const char *endpoint, const char *body, js
     *answer = json_loadb(c->text ? c->text : "", c->n, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(*answer)) {
         json_decref(*answer);
-        return mr__startup_fail(c->err, MR_SERVER_EXIT_FAILED, -EPROTO,
-                                "what answers at %s is no moonrelay", c->path);
+        return fail_as_stranger(c);
     }
     if (status != 200) {
         int failed = fail_refused(c, *answer);
@@ -518,19 +523,38 @@ static int exchange(struct client *c, const char *endpoint, const char *body, js
     return 0;
 }
 
+/* The page behind `after`. One that brings nothing and names a next one would never end. */
+static int exchange_page(struct client *c, const struct command *command, const char *after,
+                         json_t **page)
+{
+    char endpoint[256];
+    char *cursor = curl_easy_escape(c->easy, after, 0);
+    size_t n = (size_t)snprintf(endpoint, sizeof endpoint, "%s?after=%s", command->endpoint,
+                                cursor ? cursor : "");
+    int rc;
+
+    curl_free(cursor);
+    if (n >= sizeof endpoint) {
+        return fail_as_stranger(c);
+    }
+    rc = exchange(c, endpoint, NULL, page);
+    if (rc == 0 && json_object_get(*page, "next") &&
+        json_array_size(json_object_get(*page, command->list)) == 0) {
+        json_decref(*page);
+        return fail_as_stranger(c);
+    }
+    return rc;
+}
+
 /* All pages as one answer. */
 static int collect(struct client *c, const struct command *command, json_t **answer)
 {
-    char endpoint[256];
     int rc = exchange(c, command->endpoint, NULL, answer);
 
     while (rc == 0 && json_is_string(json_object_get(*answer, "next"))) {
-        char *cursor = curl_easy_escape(c->easy, text_of(*answer, "next"), 0);
         json_t *page = NULL;
 
-        snprintf(endpoint, sizeof endpoint, "%s?after=%s", command->endpoint, cursor ? cursor : "");
-        curl_free(cursor);
-        rc = exchange(c, endpoint, NULL, &page);
+        rc = exchange_page(c, command, text_of(*answer, "next"), &page);
         if (rc == 0) {
             json_array_extend(json_object_get(*answer, command->list),
                               json_object_get(page, command->list));

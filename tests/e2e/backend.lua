@@ -30,16 +30,21 @@ local function respond(client, response)
   end)
 end
 
---- Listens on 127.0.0.1. `answer(request)` gives { status, type, body }; nil: no answer ever comes. It may be changed
---- later as self.answer.
-function backend.open(answer)
+--- Listens on 127.0.0.1, or on a unix socket at `path`. `answer(request)` gives { status, type, body }; nil: no answer
+--- ever comes. It may be changed later as self.answer.
+function backend.open(answer, path)
   local self = setmetatable({ clients = {}, requests = {}, answer = answer }, Backend)
-  self.handle = uv.new_tcp()
+  local function new_handle() return path and uv.new_pipe(false) or uv.new_tcp() end
+  self.handle = new_handle()
   loop.own(self)
-  assert(self.handle:bind("127.0.0.1", 0))
-  self.url = "http://127.0.0.1:" .. self.handle:getsockname().port
+  if path then
+    assert(self.handle:bind(path))
+  else
+    assert(self.handle:bind("127.0.0.1", 0))
+    self.url = "http://127.0.0.1:" .. self.handle:getsockname().port
+  end
   assert(self.handle:listen(511, function()
-    local client, buffer, is_answered = uv.new_tcp(), "", false
+    local client, buffer, is_answered = new_handle(), "", false
     self.handle:accept(client)
     self.clients[client] = true
     client:read_start(function(err, data)

@@ -13,12 +13,14 @@
 --   the usual place is another's                          a_taken_usual_place_is_warned_of_with_what_to_set
 --   errors                                                what_is_wrong_has_a_status_and_a_code
 --   a client that goes away meanwhile                     a_client_that_goes_away_disturbs_nobody
+--   a list without an end                                 a_list_that_goes_on_with_nothing_is_no_moonrelays
 --   the commands of the command line                      the_commands_print_tables_or_json
 --   errors as JSON                                        with_json_an_error_is_an_object_with_the_same_status
 --   ticket                                                a_ticket_lets_a_player_in
 package.path = (debug.getinfo(1, "S").source:match("^@(.*/)") or "./") .. "?.lua;" .. package.path
 
 local uv = require "luv"
+local backend = require "backend"
 local daemon = require "daemon"
 local loop = require "loop"
 local control = require "control"
@@ -372,6 +374,21 @@ describe("the commands", function()
     assert.equal(1, result.code)
     assert.is_truthy(result.stderr:find("^moonrelay: cannot reach /nonexistent/control.sock: [^\n]*is it running%?"
       .. "[^\n]*%-%-control[^\n]*\n$"), result.stderr)
+  end)
+
+  it("a_list_that_goes_on_with_nothing_is_no_moonrelays", function()
+    local path = os.tmpname()
+    assert(os.remove(path))
+    local page = '{"relays":[],"next":"x"}'
+    local liar = backend.open(function() return { body = page } end, path)
+    for _ = 1, 2 do
+      local result = daemon.run { "relays", "--control", path }
+      assert.equal(1, result.code)
+      assert.equal("moonrelay: what answers at " .. path .. " is no moonrelay\n", result.stderr)
+      page = '{"relays":[],"next":"' .. ("x"):rep(300) .. '"}' -- longer than any of ours
+    end
+    liar:close()
+    os.remove(path)
   end)
 
   it("every_command_has_a_page_and_refuses_what_is_not_its_own", function()
