@@ -28,8 +28,8 @@ enum {
 
 struct client {
     struct client *next, **link;
-    uint64_t until_ms; /* the list is ordered by it, oldest first */
-    struct mr_addr peer;
+    uint64_t until_ms;  /* the list is ordered by it, oldest first */
+    struct mr_addr net; /* the customer's */
     int fd;
     bool is_cut, is_asking; /* asking: the head of a request is here, its answer is not done */
 };
@@ -218,7 +218,10 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     c->fd = info->connect_fd;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (info && info->client_addr) {
-        mr__socket_addr_read(&c->peer, (const union socket_addr *)info->client_addr);
+        struct mr_addr peer;
+
+        mr__socket_addr_read(&peer, (const union socket_addr *)info->client_addr);
+        c->net = mr_addr_net(&peer);
     }
     append_client(h, c);
     *state = c;
@@ -266,19 +269,14 @@ static uint64_t cut_overdue(struct http *h, uint64_t now_ms)
     return wait_ms;
 }
 
-/* In IPv6 a customer has a /64. */
-static bool is_same_customer(const struct mr_addr *a, const struct mr_addr *b)
-{
-    return a->family == b->family && memcmp(a->ip, b->ip, a->family == 6 ? 8 : 4) == 0;
-}
-
 /* Whoever has his share would drive out everybody else. libmicrohttpd counts by whole addresses. */
 static bool has_share(const struct http *h, const struct mr_addr *peer)
 {
+    struct mr_addr net = mr_addr_net(peer);
     unsigned n = 0;
 
     for (const struct client *c = h->oldest; c; c = c->next) {
-        n += is_same_customer(&c->peer, peer);
+        n += mr_addr_equal(&c->net, &net);
     }
     return n >= MR_HTTP_CONNECTIONS_PER_ADDRESS;
 }

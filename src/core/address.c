@@ -498,16 +498,24 @@ size_t mr_addr_format_ip(const struct mr_addr *a, char *buf, size_t cap)
 size_t mr_addr_format_net(const struct mr_addr *a, char *buf, size_t cap)
 {
     struct text t = {buf, cap, 0};
-    struct mr_addr net = *a;
+    struct mr_addr net = mr_addr_net(a);
 
-    if (a->family == 6) {
-        memset(net.ip + 8, 0, 8);
-        net.scope_id = 0;
-    }
     put_ip(&t, &net);
     if (a->family == 6)
         put_text(&t, "/64");
     return end_text(&t);
+}
+
+struct mr_addr mr_addr_net(const struct mr_addr *a)
+{
+    struct mr_addr net = *a;
+
+    net.port = 0;
+    if (net.family == 6) {
+        memset(net.ip + 8, 0, 8);
+        net.scope_id = 0;
+    }
+    return net;
 }
 
 void mr_addr_canonicalize(struct mr_addr *a)

@@ -70,11 +70,14 @@ const char *mr_addr_error_text(enum mr_addr_error e);
  * IPv6 is written as RFC 5952 says. */
 size_t mr_addr_format(const struct mr_addr *a, char *buf, size_t cap);    /* ip:port, [ip]:port */
 size_t mr_addr_format_ip(const struct mr_addr *a, char *buf, size_t cap); /* ip alone */
-/* What one customer usually holds: the address for IPv4, "2001:db8:1:2::/64" for IPv6. */
+/* The net as text: "192.0.2.1", "2001:db8:1:2::/64". */
 size_t mr_addr_format_net(const struct mr_addr *a, char *buf, size_t cap);
 
 /* Turns ::ffff:0:0/96 into family 4. Idempotent. */
 void mr_addr_canonicalize(struct mr_addr *a);
+
+/* What one customer usually holds, port 0: the address for IPv4, the first one of its /64 for IPv6. */
+struct mr_addr mr_addr_net(const struct mr_addr *a);
 
 bool mr_addr_equal(const struct mr_addr *a, const struct mr_addr *b);
 bool mr_addr_same_ip(const struct mr_addr *a, const struct mr_addr *b);

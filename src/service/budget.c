@@ -40,7 +40,7 @@ static struct budget_entry *find(const struct service *s, struct budget_entry *t
 bool mr__budget_take(struct service *s, struct budget_entry *table, const struct mr_addr *from,
                      struct pace pace)
 {
-    struct mr_addr net = mr__source_net(from);
+    struct mr_addr net = mr_addr_net(from);
 
     return mr__pace_take(&find(s, table, &net)->full_at_ns, pace, s->now_ns);
 }

@@ -8,26 +8,12 @@
 
 #include "base/alloc.h"
 
-#include <string.h>
-
 enum {
     /* Refusals of connections that are answered. Above it they are closed without a word, or
      * whoever opens thousands a second would hold all places with ones that end politely. */
     ANSWERS_BURST = 1024,
     ANSWERS_PER_SECOND = 64,
 };
-
-struct mr_addr mr__source_net(const struct mr_addr *from)
-{
-    struct mr_addr net = *from;
-
-    net.port = 0;
-    if (net.family == 6) {
-        memset(net.ip + 8, 0, 8);
-        net.scope_id = 0;
-    }
-    return net;
-}
 
 bool mr__source_is_exempt(const struct service *s, const struct mr_addr *from)
 {
@@ -36,7 +22,7 @@ bool mr__source_is_exempt(const struct service *s, const struct mr_addr *from)
 
 struct source *mr__source_find(const struct service *s, const struct mr_addr *from)
 {
-    struct mr_addr net = mr__source_net(from);
+    struct mr_addr net = mr_addr_net(from);
     uint64_t hash = mr__table_hash(&s->key, &net, sizeof(struct mr_addr));
 
     for (struct table_node *n = mr__table_first(&s->sources, hash); n; n = mr__table_next(n)) {
@@ -57,7 +43,7 @@ struct source *mr__source_get(struct service *s, const struct mr_addr *from)
     }
     source = mr__alloc(1, sizeof *source);
     if (source) {
-        source->net = mr__source_net(from);
+        source->net = mr_addr_net(from);
         mr__table_add(&s->sources, &source->node,
                       mr__table_hash(&s->key, &source->net, sizeof(struct mr_addr)));
     }

@@ -970,8 +970,6 @@ bool mr__budget_take(struct service *s, struct budget_entry *table, const struct
 
 /* ---- caps per address (source.c) ----------------------------------------------------------- */
 
-/* Whom a cap per address counts `from` for. */
-struct mr_addr mr__source_net(const struct mr_addr *from);
 /* No such cap applies to it. */
 bool mr__source_is_exempt(const struct service *s, const struct mr_addr *from);
 struct source *mr__source_find(const struct service *s, const struct mr_addr *from);

@@ -336,15 +336,19 @@ static struct mr_addr ip(const char *text)
 
 TEST(a_net_is_the_address_for_v4_and_the_64_for_v6)
 {
-    static const char *const rows[][2] = {{"1.2.3.4", "1.2.3.4"},
-                                          {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
-                                          {"fe80::1%3", "fe80::/64"},
-                                          {"::1", "::/64"}};
+    static const char *const rows[][3] = {
+        {"1.2.3.4", "1.2.3.4", "1.2.3.4"},
+        {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64", "2001:db8:1:2::"},
+        {"fe80::1%3", "fe80::/64", "fe80::"},
+        {"::1", "::/64", "::"}};
     char text[MR_NET_TEXT_MAX];
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct mr_addr a = ip(rows[i][0]);
+        struct mr_addr a = ip(rows[i][0]), first = ip(rows[i][2]), net;
 
+        a.port = 7;
+        net = mr_addr_net(&a);
+        CHECK(mr_addr_equal(&net, &first));
         CHECK_EQ(mr_addr_format_net(&a, text, sizeof text), strlen(rows[i][1]));
         CHECK_STR(text, rows[i][1]);
     }
