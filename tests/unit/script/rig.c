@@ -50,7 +50,7 @@ void rig_start(struct rig *r)
     r->opts = (struct policies_options){
         .log = &r->log, .seed = 1, .mono_ns = mono_ns, .wall_s = wall_s, .user = r};
     r->now_ns = 1000000000000;
-    r->load = (struct policies_load){.cpu_ns = 500000000};
+    r->load = (struct policies_load){.cpu_ns = 5000000000};
 }
 
 static void unload(struct rig *r)
