@@ -76,7 +76,7 @@ size_t mr_addr_format_net(const struct mr_addr *a, char *buf, size_t cap);
 /* Turns ::ffff:0:0/96 into family 4. Idempotent. */
 void mr_addr_canonicalize(struct mr_addr *a);
 
-/* What one customer usually holds, port 0: the address for IPv4, the first one of its /64 for IPv6. */
+/* What one customer usually holds, port 0: the address for IPv4, the first of its /64 for IPv6. */
 struct mr_addr mr_addr_net(const struct mr_addr *a);
 
 bool mr_addr_equal(const struct mr_addr *a, const struct mr_addr *b);
