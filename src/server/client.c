@@ -523,7 +523,17 @@ static int exchange(struct client *c, const char *endpoint, const char *body, js
     return 0;
 }
 
-/* The page behind `after`. One that brings nothing and names a next one would never end. */
+/* Would the list end? One that brings nothing and names a next one never does, nor one that does
+ * not say whether it is the last. */
+static bool leads_to_an_end(const json_t *page, const char *list)
+{
+    const json_t *next = json_object_get(page, "next");
+
+    return json_is_null(next) ||
+           (json_is_string(next) && json_array_size(json_object_get(page, list)) > 0);
+}
+
+/* The page behind `after`. */
 static int exchange_page(struct client *c, const struct command *command, const char *after,
                          json_t **page)
 {
@@ -538,8 +548,7 @@ static int exchange_page(struct client *c, const struct command *command, const 
         return fail_as_stranger(c);
     }
     rc = exchange(c, endpoint, NULL, page);
-    if (rc == 0 && json_object_get(*page, "next") &&
-        json_array_size(json_object_get(*page, command->list)) == 0) {
+    if (rc == 0 && !leads_to_an_end(*page, command->list)) {
         json_decref(*page);
         return fail_as_stranger(c);
     }
