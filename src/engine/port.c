@@ -180,18 +180,20 @@ int mr_set_public_ip(struct mr *mr, const struct mr_addr *ip)
 int mr_port_local(const struct mr *mr, uint32_t port, const struct mr_addr *peer,
                   struct mr_addr *local)
 {
+    struct mr_addr to = *peer;
     const struct port *p;
     int r;
 
     if (port >= mr->unused_port || mr->ports[port].state != PORT_OPEN)
         return -ENOENT;
+    mr_addr_canonicalize(&to);
     p = &mr->ports[port];
     *local = p->info.local;
     if (!is_wildcard(local))
         return 0;
     if (!mr->transport->has_sockets)
         return -ENODATA;
-    r = mr__route_source(peer, local);
+    r = mr__route_source(&to, local);
     local->port = p->info.local.port;
     return r;
 }

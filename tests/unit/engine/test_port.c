@@ -99,6 +99,33 @@ TEST(a_port_of_one_family_makes_no_pair_with_the_other)
     free(rig);
 }
 
+TEST(where_a_peers_datagrams_reach_a_port_is_told)
+{
+    struct mr_options o = rig_options(0);
+    struct rig *rig = calloc(1, sizeof *rig);
+    struct mr_addr wildcard = rig_addr("0.0.0.0:0"), one = rig_addr("127.0.0.2:0"), at;
+    struct mr_addr peer = rig_addr("127.0.0.5:4000"),
+                   mapped = {.ip = {[10] = 0xff, 0xff, 127, 0, 0, 5}, .port = 4000, .family = 6};
+    struct mr_addr expected = rig_addr("127.0.0.1:1");
+    uint32_t port[2];
+
+    rig_open(rig, &o, 0);
+    REQUIRE_EQ(mr_port_open(rig->mr, &wildcard, 0, &port[0]), 0);
+    REQUIRE_EQ(mr_port_open(rig->mr, &one, 0, &port[1]), 0);
+    expected.port = rig_udp_port(rig, port[0]);
+    CHECK_EQ(mr_port_local(rig->mr, port[0], &peer, &at), 0);
+    CHECK(mr_addr_equal(&at, &expected));
+    CHECK_EQ(mr_port_local(rig->mr, port[0], &mapped, &at), 0);
+    CHECK(mr_addr_equal(&at, &expected));
+    one.port = rig_udp_port(rig, port[1]);
+    CHECK_EQ(mr_port_local(rig->mr, port[1], &peer, &at), 0);
+    CHECK(mr_addr_equal(&at, &one));
+    CHECK_EQ(mr_port_close(rig->mr, port[1]), 0);
+    CHECK_EQ(mr_port_local(rig->mr, port[1], &peer, &at), -ENOENT);
+    rig_close(rig);
+    free(rig);
+}
+
 TEST(a_wildcard_port_is_ours_at_every_local_address)
 {
     struct mr_options o = rig_options(0);
@@ -392,6 +419,7 @@ TEST(a_port_that_is_closed_opens_again_while_a_worker_still_has_its_socket)
 
 TEST_MAIN(TEST_CASE(dual_stack_ports_relay_between_the_families),
           TEST_CASE(a_port_of_one_family_makes_no_pair_with_the_other),
+          TEST_CASE(where_a_peers_datagrams_reach_a_port_is_told),
           TEST_CASE(a_wildcard_port_is_ours_at_every_local_address),
           TEST_CASE(thirty_clients_hear_their_host_from_his_port_in_order),
           TEST_CASE(a_peer_that_closed_its_socket_disturbs_nobody_and_may_come_back),
