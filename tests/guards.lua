@@ -1600,6 +1600,15 @@ return {
     name = "networks_that_are_exempt_have_no_cap_per_address",
   },
   {
+    about = "one host of a /64 is exempt and capped all the same, or all of its /64 is exempt with it",
+    guard = "whoever comes is looked for in caps_exempt, not his net",
+    file = "src/service/source.c",
+    find = "           !mr__source_is_exempt(s, from);",
+    put = "           from && !mr__source_is_exempt(s, &source->net);",
+    test = "unit/service/caps",
+    name = "one_host_of_a_64_may_be_exempt",
+  },
+  {
     about = "a school that is exempt has no more relays than one stranger",
     guard = "caps_exempt for strangers",
     file = "src/service/dynamic.c",

@@ -339,7 +339,7 @@ static struct connection *create(struct service *s, const struct mr_addr *peer,
     if (!source) {
         return NULL;
     }
-    bool is_full = mr__source_is_full(s, source);
+    bool is_full = mr__source_is_full(s, source, &from);
     s->figures.caps[MR_CAP_CONNECTIONS] += is_full;
     struct connection *c =
         is_full && !mr__source_may_answer(s, source) ? NULL : mr__alloc(1, sizeof *c);

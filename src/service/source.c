@@ -58,10 +58,11 @@ void mr__source_put(struct service *s, struct source *source)
     }
 }
 
-bool mr__source_is_full(const struct service *s, const struct source *source)
+bool mr__source_is_full(const struct service *s, const struct source *source,
+                        const struct mr_addr *from)
 {
     return source->connections >= mr__settings_values(s->settings)->max_connections_per_address &&
-           !mr__source_is_exempt(s, &source->net);
+           !mr__source_is_exempt(s, from);
 }
 
 bool mr__source_may_answer(struct service *s, struct source *source)

@@ -976,8 +976,9 @@ struct source *mr__source_find(const struct service *s, const struct mr_addr *fr
 /* The caller counts what it has; mr__source_put() when that may be nothing. NULL: out of memory. */
 struct source *mr__source_get(struct service *s, const struct mr_addr *from);
 void mr__source_put(struct service *s, struct source *source);
-/* It has as many connections as it may have. */
-bool mr__source_is_full(const struct service *s, const struct source *source);
+/* It has as many connections as it may have, and `from`, one of its addresses, is not exempt. */
+bool mr__source_is_full(const struct service *s, const struct source *source,
+                        const struct mr_addr *from);
 /* One more of its connections may be told why it is refused. */
 bool mr__source_may_answer(struct service *s, struct source *source);
 

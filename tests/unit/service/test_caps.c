@@ -105,6 +105,19 @@ TEST(networks_that_are_exempt_have_no_cap_per_address)
     world_close(w);
 }
 
+TEST(one_host_of_a_64_may_be_exempt)
+{
+    struct world *w = world_open((const char *[]){"max_connections_per_address=1",
+                                                  "caps_exempt=2001:db8::5, 2001:db8:1::", NULL});
+
+    CHECK(!is_refused(w, "[2001:db8::5]:5000"));
+    CHECK(!is_refused(w, "[2001:db8::5]:5001"));
+    CHECK(is_refused(w, "[2001:db8::6]:5000"));
+    CHECK(!is_refused(w, "[2001:db8:1::1]:5000")); /* the first address of its /64 is another one */
+    CHECK(is_refused(w, "[2001:db8:1::1]:5001"));
+    world_close(w);
+}
+
 TEST(whoever_opens_thousands_over_the_cap_is_not_answered_for_ever)
 {
     struct world *w = world_open((const char *[]){"max_connections_per_address=1", NULL});
@@ -301,6 +314,7 @@ TEST_MAIN(TEST_CASE(one_address_may_have_so_many_connections_and_others_get_in),
           TEST_CASE(a_thousand_connections_that_drip_keep_nobody_from_another_address_out),
           TEST_CASE(a_customers_whole_64_of_ipv6_counts_as_one_address),
           TEST_CASE(networks_that_are_exempt_have_no_cap_per_address),
+          TEST_CASE(one_host_of_a_64_may_be_exempt),
           TEST_CASE(whoever_opens_thousands_over_the_cap_is_not_answered_for_ever),
           TEST_CASE(thirty_players_behind_one_address_register_join_mistype_and_play),
           TEST_CASE(who_commands_too_fast_is_read_more_slowly_and_loses_nothing),
