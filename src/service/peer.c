@@ -7,6 +7,8 @@
  */
 #include "service/state.h"
 
+#include <errno.h>
+
 enum {
     NOBODY = MR_ADDR_UNSPECIFIED | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST,
     INSIDE = MR_ADDR_PRIVATE | MR_ADDR_LINK_LOCAL,
@@ -44,17 +46,23 @@ enum mr_verdict mr__peer_judge(const struct service *s, const struct mr_addr *fr
 }
 
 /* The routes are asked only for the few peers whose class matters: their answer costs some system
- * calls, and misses are bounded in number. */
+ * calls, and misses are bounded in number. Routes that lead nowhere, or cannot be asked (no
+ * descriptor, no netlink), are no word for an address of ours: that would open what they guard. */
 struct mr_addr mr__peer_local(const struct service *s, const struct mr_addr *from, uint32_t port)
 {
-    struct mr_addr local;
+    struct mr_addr local = {.family = 0};
+    int rc;
 
+    if (!(mr_addr_classify(from) & (INSIDE | MR_ADDR_LOOPBACK))) {
+        return local;
+    }
     if (port == MR_NO_PORT && s->pool.n > 0) {
         port = s->pool.seats[0]->port; /* all are at one address */
     }
-    if (!(mr_addr_classify(from) & (INSIDE | MR_ADDR_LOOPBACK)) ||
-        mr_port_local(s->mr, port, from, &local) < 0) {
-        return (struct mr_addr){.family = 0};
+    rc = mr_port_local(s->mr, port, from, &local);
+    if (rc < 0) {
+        bool is_unknowable = rc == -ENODATA || rc == -ENOENT;
+        return (struct mr_addr){.family = is_unknowable ? 0 : from->family};
     }
     mr_addr_canonicalize(&local);
     return local;

@@ -991,8 +991,8 @@ void mr__registrar_in_force(struct service *s, uint64_t seq);
  * family 0 when that cannot be known. */
 enum mr_verdict mr__peer_judge(const struct service *s, const struct mr_addr *from,
                                const struct mr_addr *local);
-/* Where a datagram from there reached a port of the engine's; family 0: not known, or it does not
- * matter. */
+/* Where a datagram from there reached a port of the engine's; family 0: that cannot be known, or
+ * does not matter; unspecified: at none of our addresses, as far as the routes tell. */
 struct mr_addr mr__peer_local(const struct service *s, const struct mr_addr *from, uint32_t port);
 
 /* ---- drain (drain.c) ----------------------------------------------------------------------- */

@@ -12,10 +12,22 @@ int close(int fd);
 int unshare(int flags);
 int setns(int fd, int type);
 int ioctl(int fd, unsigned long request, void *argument);
+struct mr_test_route { // rtentry of route.h
+  unsigned long pad1;
+  uint16_t to[8], gateway[8], mask[8];
+  unsigned short flags;
+  short pad2;
+  unsigned long pad3;
+  void *pad4;
+  short metric;
+  const char *interface;
+  unsigned long mtu, window;
+  unsigned short irtt;
+};
 ]]
 
 local AF_INET, AF_INET6, SOCK_DGRAM, CLONE_NEWNET = 2, 10, 2, 0x40000000
-local SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 1
+local SIOCADDRT, SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP, RTF_UP = 0x890b, 0x8914, 0x8916, 1, 1
 
 local network = {}
 
@@ -63,6 +75,16 @@ function network.add_address6(bytes)
   local rc = fd < 0 and -1 or ffi.C.ioctl(fd, SIOCSIFADDR, request)
   ffi.C.close(fd)
   return rc == 0
+end
+
+--- From now on everything that is not ours is sent to `lo`.
+function network.add_default_route()
+  local route = ffi.new("struct mr_test_route", { flags = RTF_UP, interface = "lo" })
+  for _, address in ipairs { route.to, route.gateway, route.mask } do address[0] = AF_INET end
+  local fd = ffi.C.socket(AF_INET, SOCK_DGRAM, 0)
+  local rc = ffi.C.ioctl(fd, SIOCADDRT, route)
+  ffi.C.close(fd)
+  assert(rc == 0, "cannot add a route")
 end
 
 --- From now on nothing arrives anywhere, and nobody is told.

@@ -12,6 +12,7 @@
 --   a victim's address registered by somebody else        a_victim_gets_sixteen_datagrams_until_he_speaks
 --   allow_peers, deny_peers                               a_denied_network_is_not_served_until_a_reload_allows_it
 --   loopback peers at a public address                     whom_allow_peers_names_is_served_at_a_public_address
+--   private ones, forged    a_private_source_is_nobody_at_a_public_address_whatever_the_routes_say
 --   a process that is stopped for seconds                 what_came_while_it_was_stopped_keeps_a_game_alive
 --   system calls that fail                                a_system_call_that_fails_once_costs_what_it_was_for
 --   a wall clock that is stepped                          a_wall_clock_that_steps_a_day_changes_nothing
@@ -221,6 +222,33 @@ describe("a threat", function()
       assert.equal(0, host.udp:waiting())
       player.exchange(pair)
     end)
+  end)
+
+  it("a_private_source_is_nobody_at_a_public_address_whatever_the_routes_say", function()
+    if not forge.is_allowed() then return pending("forging a source needs root") end
+    local OURS, PRIVATE = "203.0.113.9", "10.1.2.3"
+    local is_allowed = network.with(function()
+      network.add_address(OURS)
+      daemon.with({ config = [[return { policies = { { "dynamic", from = "anyone" } } }]] }, function(server)
+        local pair = player.pair(server)
+        local function is_dropped(n)
+          forge.send(PRIVATE, 4000 + n, OURS, pair.host_port, "to whom?")
+          loop.wait(function() return server:metrics():sum("moonrelay_drops_total") == n end, n .. " drops")
+          assert.equal(n, drops(server, "address_class"))
+          assert.equal(2 + 2, server:metric("noray_relay_count"))
+          player.exchange(pair)
+        end
+        is_dropped(1) -- no route leads there
+        network.add_default_route()
+        is_dropped(2) -- we would answer from OURS
+        network.add_address "10.9.9.9"
+        local neighbour = udp.open(PRIVATE)
+        neighbour:send("here I can be", "10.9.9.9", pair.host_port)
+        pair.host.udp:send("welcome", pair.ip, pair.host.udp:recv().port)
+        neighbour:expect("welcome", nil, pair.host_port)
+      end)
+    end)
+    if not is_allowed then pending("this process may make no network of its own") end
   end)
 
   it("what_came_while_it_was_stopped_keeps_a_game_alive", function()
