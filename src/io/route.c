@@ -80,8 +80,10 @@ static int read_route(struct nlmsghdr *head, const struct mr_addr *peer, struct 
     for (struct rtattr *a = RTM_RTA(route); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
         if (a->rta_type != RTA_PREFSRC || RTA_PAYLOAD(a) != address_bytes(peer))
             continue;
-        *source = (struct mr_addr){.family = peer->family, .scope_id = peer->scope_id};
+        *source = (struct mr_addr){.family = peer->family};
         memcpy(source->ip, RTA_DATA(a), address_bytes(peer));
+        if (mr_addr_classify(source) & MR_ADDR_LINK_LOCAL)
+            source->scope_id = peer->scope_id;
         return 0;
     }
     return -EADDRNOTAVAIL;

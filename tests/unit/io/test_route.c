@@ -69,6 +69,18 @@ TEST(loopback_is_spoken_to_from_loopback)
     CHECK(!has_address("::1") || is_source("::1", "::1"));
 }
 
+/* Another address may speak to a link-local peer, and is that one whatever the interface. */
+TEST(an_address_that_needs_no_interface_has_none)
+{
+    struct mr_addr peer = ip("::1"), expected = peer, source;
+
+    if (!has_address("::1"))
+        TEST_SKIP("no IPv6 here");
+    peer.scope_id = 1; /* lo */
+    REQUIRE_EQ(mr__route_source(&peer, &source), 0);
+    CHECK(mr_addr_equal(&source, &expected));
+}
+
 /* A UDP socket that asks by connect(2) makes the kernel lose what is for other ports. */
 TEST(the_routes_are_asked_without_a_socket_of_the_internet)
 {
@@ -101,5 +113,6 @@ TEST(a_peer_that_no_route_leads_to_is_an_error)
 }
 
 TEST_MAIN(TEST_CASE(loopback_is_spoken_to_from_loopback),
+          TEST_CASE(an_address_that_needs_no_interface_has_none),
           TEST_CASE(the_routes_are_asked_without_a_socket_of_the_internet),
           TEST_CASE(a_peer_that_no_route_leads_to_is_an_error))
