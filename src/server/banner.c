@@ -175,15 +175,16 @@ static bool is_public(const struct mr_addr *a)
                                     MR_ADDR_LINK_LOCAL | MR_ADDR_MULTICAST | MR_ADDR_BROADCAST));
 }
 
-/* Whether this machine itself has an address that the internet reaches. */
-static bool has_public_interface(void)
+/* Whether this machine itself has an address that the internet reaches. Negative: it cannot be
+ * asked. */
+static int has_public_interface(void)
 {
     uv_interface_address_t *list;
-    int n;
+    int n, rc = uv_interface_addresses(&list, &n);
     bool found = false;
 
-    if (uv_interface_addresses(&list, &n) < 0) {
-        return true; /* nothing is known, so nothing is said */
+    if (rc < 0) {
+        return rc;
     }
     for (int i = 0; i < n && !found; i++) {
         char text[MR_ADDR_TEXT_MAX];
@@ -204,7 +205,15 @@ void mr__banner_warn_addresses(const struct banner *b, const struct mr_addr *udp
 {
     const struct settings_values *v = b->settings;
     unsigned class = mr_addr_classify(udp_host);
+    int is_public_here = class & MR_ADDR_UNSPECIFIED ? has_public_interface() : 1;
 
+    if (is_public_here < 0) {
+        warn(b,
+             "the addresses and routes of this machine cannot be asked (netlink): %s; its own "
+             "ports are not recognized there, and no stranger is served who has a private or "
+             "loopback address",
+             uv_strerror(is_public_here));
+    }
     if (v->public_address && *v->public_address) {
         return;
     }
@@ -213,7 +222,7 @@ void mr__banner_warn_addresses(const struct banner *b, const struct mr_addr *udp
              "udp_host %s is a private address and public_address is not set: players on the "
              "internet cannot reach a relay there; set public_address to the address they use",
              v->udp_host);
-    } else if ((class & MR_ADDR_UNSPECIFIED) && !has_public_interface()) {
+    } else if (is_public_here == 0) {
         warn(b, "no public address known: this machine has private addresses only and "
                 "public_address is not set; set it to the address players use");
     }

@@ -13,6 +13,7 @@
 --   allow_peers, deny_peers                               a_denied_network_is_not_served_until_a_reload_allows_it
 --   loopback peers at a public address                     whom_allow_peers_names_is_served_at_a_public_address
 --   private ones, forged    a_private_source_is_nobody_at_a_public_address_whatever_the_routes_say
+--   a sandbox without netlink                             a_machine_whose_addresses_cannot_be_asked_is_warned_of
 --   a process that is stopped for seconds                 what_came_while_it_was_stopped_keeps_a_game_alive
 --   system calls that fail                                a_system_call_that_fails_once_costs_what_it_was_for
 --   a wall clock that is stepped                          a_wall_clock_that_steps_a_day_changes_nothing
@@ -249,6 +250,16 @@ describe("a threat", function()
       end)
     end)
     if not is_allowed then pending("this process may make no network of its own") end
+  end)
+
+  it("a_machine_whose_addresses_cannot_be_asked_is_warned_of", function()
+    local dir = daemon.directory()
+    daemon.with({ preload = daemon.program():match "^(.*)/[^/]*$" .. "/tests/faults.so",
+      env = { MR_TEST_FAULT_AT = "uv_interface_addresses 1 97", MR_TEST_FAULT_LOG = dir .. "/log" },
+      set = { udp_host = "0.0.0.0" } }, function(server)
+      server:await_log "of this machine cannot be asked (netlink): address family not supported; its own ports"
+    end)
+    daemon.remove(dir)
   end)
 
   it("what_came_while_it_was_stopped_keeps_a_game_alive", function()
