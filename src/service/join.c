@@ -246,7 +246,7 @@ static int open_seats(struct service *s, struct request *r, struct seat **seats,
             .peer = &p->addr,
             .local = &p->local,
             .grant = &r->sides[i].grant,
-            .owner = mr__session_at(s, &p->addr)->id, /* of those who share it the latest */
+            .owner = mr__session_owner_at(s, &p->addr, p)->id, /* at least p's own */
         };
         int rc = mr__seat_open(s, &req, &seats[i], why);
         if (rc < 0) {

@@ -117,6 +117,17 @@ static int move_relay(struct service *s, struct seat *seat, struct session *p,
     return 0;
 }
 
+/* Of two relays at one address the later one speaks for it: whom a PID alone has brought to where
+ * another has his may not own one there. */
+static bool would_take_over(const struct service *s, const struct session *p,
+                            const struct mr_addr *to)
+{
+    const struct seat *there = mr__seat_of_relay(s, mr_relay_of(s->mr, to));
+
+    return there && there->kind == MR_SEAT_PLAYER && there->owner != p->id &&
+           !mr__seat_may_own(p, to, mr__session_find(s, there->owner));
+}
+
 /* He is told OK once datagrams from his new address pass, not before: netfox plays on at once. */
 static void answer_move(struct service *s, struct session *p, const struct mr_addr *from,
                         const struct mr_addr *local)
@@ -139,6 +150,10 @@ static enum registrar_result moved(struct service *s, struct session *p, const s
     if (!mr__list_is_empty(&p->moving)) {
         /* One move at a time: a client that flaps cannot fill the workers' queues. */
         return MR_REGISTRAR_SILENT;
+    }
+    if (seat && would_take_over(s, p, from)) {
+        mr__seat_close(s, seat, MR_SEAT_END_API); /* left behind it would outlive a kick */
+        seat = NULL;
     }
     if (seat && move_relay(s, seat, p, from, local) < 0) {
         return MR_REGISTRAR_SILENT;

@@ -390,12 +390,18 @@ void mr__seat_own(struct service *s, struct seat *seat, struct session *p)
     mr_relay_set_user(s->mr, seat->relay, seat->owner); /* gone by itself: its end is on its way */
 }
 
-/* Whoever shows a PID from a player's address shares his relay; but who owns it takes it along
- * when he moves, and the source of a PID may be forged, as that of a connection may not. */
-static bool may_own(const struct session *p, const struct session *owner)
+bool mr__seat_may_own(const struct session *p, const struct mr_addr *at,
+                      const struct session *owner)
 {
-    return mr__session_is_near(p) ||
+    return mr_addr_same_ip(at, &p->connection->peer) ||
            (owner && mr_addr_same_ip(&p->connection->peer, &owner->connection->peer));
+}
+
+/* The later one, unless a PID alone has brought him there, and the other not. */
+static bool goes_before(const struct session *p, const struct session *owner)
+{
+    return mr__seat_may_own(p, &p->addr, owner) &&
+           (!owner || owner->addressed < p->addressed || !mr__seat_may_own(owner, &owner->addr, p));
 }
 
 void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
@@ -411,20 +417,18 @@ void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p)
     if (mr__session_vouches(s, &p->addr)) {
         mr_relay_set_proof(s->mr, seat->relay, MR_PROOF_GIVEN);
     }
-    if ((!owner || owner->addressed < p->addressed) && may_own(p, owner)) {
+    if (goes_before(p, owner)) {
         mr__seat_own(s, seat, p);
     }
 }
 
 void mr__seat_owner_left(struct service *s, struct session *p)
 {
-    /* p has left its place already: who shares the address now has the relays; there are two where
-     * a player has moved to another's address. */
-    struct session *next = mr__session_at(s, &p->addr);
+    /* p has left its place already; there are two relays where a player has moved to another's
+     * address. */
+    struct session *next =
+        mr__list_is_empty(&p->owned) ? NULL : mr__session_owner_at(s, &p->addr, p);
 
-    if (next && !may_own(next, p)) {
-        next = NULL;
-    }
     while (!mr__list_is_empty(&p->owned)) {
         mr__seat_own(s, MR_CONTAINER(p->owned.next, struct seat, owned), next);
     }

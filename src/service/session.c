@@ -163,6 +163,28 @@ struct session *mr__session_at(const struct service *s, const struct mr_addr *ad
     return NULL;
 }
 
+struct session *mr__session_owner_at(const struct service *s, const struct mr_addr *addr,
+                                     const struct session *p)
+{
+    const struct place *place = find_place(s, addr);
+    struct session *kin = NULL;
+
+    for (const struct list *l = place ? place->sessions.next : NULL; l && l != &place->sessions;
+         l = l->next) {
+        struct session *other = MR_CONTAINER(l, struct session, at_place);
+        if (other->is_ending) {
+            continue;
+        }
+        if (mr__session_is_near(other)) {
+            return other;
+        }
+        if (!kin && mr_addr_same_ip(&other->connection->peer, &p->connection->peer)) {
+            kin = other;
+        }
+    }
+    return kin;
+}
+
 int mr__session_set_address(struct service *s, struct session *p, const struct mr_addr *addr,
                             const struct mr_addr *local)
 {

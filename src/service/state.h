@@ -714,6 +714,10 @@ bool mr__session_vouches(const struct service *s, const struct mr_addr *addr);
 bool mr__session_is_near(const struct session *p);
 /* The latest one seen at the address, or NULL. */
 struct session *mr__session_at(const struct service *s, const struct mr_addr *addr);
+/* Whose a relay there is that p makes or leaves: the latest of those near, else the latest whose
+ * connection comes from where p's does; NULL. */
+struct session *mr__session_owner_at(const struct service *s, const struct mr_addr *addr,
+                                     const struct session *p);
 struct session *mr__session_of(const struct connection *c);
 /* Takes oid and pid (heap). NULL: out of memory, they are freed. */
 struct session *mr__session_create(struct service *s, struct connection *c, uint64_t id, char *oid,
@@ -825,6 +829,11 @@ struct seat *mr__seat_of_session(const struct service *s, const struct session *
 struct seat *mr__seat_of_relay(const struct service *s, mr_relay_id id);
 /* The player's from now on, if nobody registered later has it. */
 void mr__seat_adopt(struct service *s, struct seat *seat, struct session *p);
+/* Whoever shows a PID from a player's address shares his relay; but who owns it takes it along
+ * when he moves, and the source of a PID may be forged, as that of a connection may not.
+ * owner: NULL for nobody. */
+bool mr__seat_may_own(const struct session *p, const struct mr_addr *at,
+                      const struct session *owner);
 /* p: NULL for nobody. */
 void mr__seat_own(struct service *s, struct seat *seat, struct session *p);
 void mr__seat_owner_left(struct service *s, struct session *p);

@@ -274,7 +274,70 @@ TEST(a_pid_shown_in_a_players_name_takes_no_relay_away)
     take_away(false);
 }
 
+TEST(a_pid_shown_in_a_players_name_before_he_has_a_relay_takes_none_away)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    struct player thief = world_join(w, "10.0.0.66:5000", NULL);
+    unsigned to_host = 0, to_p = 0;
+    char to[MR_ADDR_TEXT_MAX];
+
+    host = world_join(w, "10.0.0.2:5000", "10.0.0.2:4000");
+    CHECK_STR(world_see(w, &thief, "10.0.0.2:4000"), "OK");
+    CHECK(world_relay(w, &p, &host, &to_host, &to_p));
+    CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.2:4000");
+    world_close(w);
+}
+
+/* Whose relay it is does not depend on whose command has made it. */
+TEST(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    struct player thief = world_join(w, "10.0.0.66:5000", NULL);
+    unsigned to_host = 0, to_p = 0;
+    char to[MR_ADDR_TEXT_MAX];
+
+    host = world_join(w, "10.0.0.2:5000", "10.0.0.2:4000");
+    CHECK_STR(world_see(w, &thief, "10.0.0.2:4000"), "OK");
+    CHECK(world_relay(w, &p, &thief, &to_host, &to_p));
+    CHECK(world_relay(w, &p, &host, &to_host, &to_p));
+    CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, to, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(to, "10.0.0.2:4000");
+    world_close(w);
+}
+
+TEST(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    struct player thief = world_join(w, "10.0.0.66:5000", "10.0.0.66:4000");
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.2:4000");
+    unsigned from_p = 0, out = 0, thief_to_host = 0, to_thief = 0;
+
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, NULL, &from_p), MR_VERDICT_FORWARD);
+    CHECK(world_relay(w, &thief, &host, &thief_to_host, &to_thief));
+    CHECK_STR(world_see(w, &thief, "10.0.0.1:4000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, NULL, &out), MR_VERDICT_FORWARD);
+    CHECK_EQ(out, from_p);
+    /* Nor does he play on from where he was. */
+    CHECK_NE(world_decide(w, "10.0.0.66:4000", thief_to_host, NULL, NULL), MR_VERDICT_FORWARD);
+    CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
+    CHECK(world_relay(w, &thief, &host, &thief_to_host, &to_thief));
+    CHECK_EQ(world_decide(w, "10.0.0.66:4000", thief_to_host, NULL, &out), MR_VERDICT_FORWARD);
+    CHECK_EQ(out, to_thief);
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, NULL, &out), MR_VERDICT_FORWARD);
+    CHECK_EQ(out, from_p);
+    world_close(w);
+}
+
 TEST_MAIN(
+    TEST_CASE(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there),
+    TEST_CASE(a_pid_shown_in_a_players_name_before_he_has_a_relay_takes_none_away),
+    TEST_CASE(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players),
     TEST_CASE(a_pid_shown_in_a_players_name_takes_no_relay_away),
     TEST_CASE(a_stranger_whose_ip_no_players_connection_came_from_gets_as_little),
     TEST_CASE(a_stranger_whose_ip_a_players_connection_came_from_lately_has_nothing_to_prove),

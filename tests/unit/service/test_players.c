@@ -311,7 +311,7 @@ TEST(a_kick_ends_every_relay_that_its_socket_has)
     unsigned a, b, c, d;
 
     open_pair((const char *[]){"udp_relay_timeout=60s", NULL});
-    struct player third = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    struct player third = world_join(w, "10.0.0.2:5001", "10.0.0.3:6000");
     REQUIRE(world_relay(w, &client, &host, &a, &b));
     REQUIRE(world_relay(w, &third, &host, &c, &d));
     /* The third one moves to the client's address, with his relay: now the socket has two. */
@@ -342,7 +342,7 @@ TEST(a_kick_ends_his_relay_and_not_that_of_another_at_his_socket)
     unsigned a, b, c, d;
 
     open_pair((const char *[]){"udp_relay_timeout=60s", NULL});
-    struct player third = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    struct player third = world_join(w, "10.0.0.2:5001", "10.0.0.3:6000");
     REQUIRE(world_relay(w, &client, &host, &a, &b));
     REQUIRE(world_relay(w, &third, &host, &c, &d));
     CHECK_STR(world_see(w, &third, "10.0.0.2:6000"), "OK");
@@ -360,7 +360,7 @@ TEST(a_relay_names_no_session_that_is_gone)
     unsigned a, b, n = 0;
 
     open_pair((const char *[]){"udp_relay_timeout=60s", NULL});
-    struct player third = world_join(w, "10.0.0.3:5000", "10.0.0.3:6000");
+    struct player third = world_join(w, "10.0.0.2:5001", "10.0.0.3:6000");
     REQUIRE(world_relay(w, &client, &host, &a, &b));
     REQUIRE(world_relay(w, &third, &host, &a, &b));
     /* Two relays at one address, both the client's once the third one is gone. */
