@@ -1821,6 +1821,15 @@ return {
     name = "a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there",
   },
   {
+    about = "an IPv6 packet speaks for an IPv4 address",
+    guard = "a source of the family that the datagram came by",
+    file = "src/service/registrar.c",
+    find = "    if (is_mapped_by_sender(from, local)) {\n",
+    put = "    if (is_mapped_by_sender(from, local) && false) {\n",
+    test = "unit/service/peers",
+    name = "a_mapped_source_is_ipv4_only_where_the_datagram_came_to_such_an_address",
+  },
+  {
     about = "a PID in the name of a player whose connection has ended takes his relay away",
     guard = "who may move a relay that is nobody's",
     file = "src/service/registrar.c",

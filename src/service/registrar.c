@@ -173,9 +173,19 @@ static enum registrar_result moved(struct service *s, struct session *p, const s
     return MR_REGISTRAR_MOVED;
 }
 
+/* An IPv6 packet from `::ffff:a.b.c.d`, which no machine sends: a forged IPv4 source that filters
+ * of IPv4 sources do not see. IPv4 itself comes to an IPv4 address of ours. */
+static bool is_mapped_by_sender(const struct mr_addr *from, const struct mr_addr *local)
+{
+    return local->family != 0 && local->family != from->family;
+}
+
 static enum registrar_result handle(struct service *s, const struct mr_addr *from,
                                     const struct mr_addr *local, const void *data, size_t n)
 {
+    if (is_mapped_by_sender(from, local)) {
+        return MR_REGISTRAR_SILENT;
+    }
     if (mr__peer_judge(s, from, local) != MR_VERDICT_FORWARD || mr__blocks_until(s, from) != 0) {
         return MR_REGISTRAR_SILENT;
     }

@@ -55,6 +55,18 @@ TEST(private_and_loopback_players_are_served_where_they_can_have_come_from)
     }
 }
 
+/* No machine writes such a source on the wire: it is IPv4 that IPv6's own filters let through. */
+TEST(a_mapped_source_is_ipv4_only_where_the_datagram_came_to_such_an_address)
+{
+    struct world *w = world_open((const char *[]){"udp_host=::", NULL});
+    struct player p = world_join(w, "203.0.113.5:5000", NULL);
+
+    CHECK_STR(seen(w, &p, "[::ffff:203.0.113.5]:4000", "[2001:db8::1]:8809"), "");
+    CHECK_STR(seen(w, &p, "[::ffff:203.0.113.5]:4000", "[::1]:8809"), "");
+    CHECK_STR(seen(w, &p, "[::ffff:203.0.113.5]:4000", "[::ffff:192.0.2.1]:8809"), "OK");
+    world_close(w);
+}
+
 TEST(lists_of_networks_override_the_class_and_denial_wins)
 {
     struct world *w = world_open((const char *[]){"allow_peers=10.1.0.0/16, 127.0.0.1",
@@ -335,6 +347,7 @@ TEST(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_ther
 }
 
 TEST_MAIN(
+    TEST_CASE(a_mapped_source_is_ipv4_only_where_the_datagram_came_to_such_an_address),
     TEST_CASE(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there),
     TEST_CASE(a_pid_shown_in_a_players_name_before_he_has_a_relay_takes_none_away),
     TEST_CASE(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players),
