@@ -76,9 +76,12 @@ int mr_pair_latch(struct mr *mr, mr_relay_id relay, mr_relay_id other, const str
     if (to.family && !reaches(mr, egress, &to))
         return -EAFNOSUPPORT;
     r = mr__tables_latch(&mr->tables, relay, other, &to, &latch);
-    if (r == 0)
-        latch->seq = mr->log.last;
-    return r;
+    if (r < 0)
+        return r;
+    latch->seq = mr->log.last;
+    /* Nothing that it waits for, nothing that wakes us: mr_poll() may be far off. */
+    mr__tables_open_latches(&mr->tables, mr__control_in_force(mr));
+    return 0;
 }
 
 int mr_pair_unlatch(struct mr *mr, mr_relay_id relay, mr_relay_id other)

@@ -287,6 +287,19 @@ TEST(an_address_that_no_relay_may_have_is_no_latch_either)
 }
 
 /* Otherwise a flood of strangers could hide that a peer has spoken. */
+/* A link by hand says where the client's datagrams go, so the latch changes nothing for them. */
+TEST(a_latch_that_has_nothing_to_wait_for_is_open_at_once)
+{
+    struct game *g = game_open(rig_options(0));
+
+    REQUIRE_EQ(mr_link_add(g->rig.mr, HOST, &g->client_peer.addr, 2, &g->stranger.addr, g->client),
+               0);
+    rig_settle(&g->rig);
+    REQUIRE_EQ(latch_host(g), 0);
+    CHECK_EQ(mr_is_linked(g->rig.mr, CLIENT, &g->host_nat.addr), 1);
+    game_close(g);
+}
+
 TEST(first_words_that_find_no_room_to_be_told_pass_and_are_told_by_the_next_ones)
 {
     struct game *g = game_open(rig_virtual_options());
@@ -365,6 +378,7 @@ TEST_MAIN(TEST_CASE(a_latched_source_speaks_as_its_relay_and_is_sent_what_is_for
           TEST_CASE(a_latch_ends_with_its_relays),
           TEST_CASE(an_address_that_somebody_registers_is_nobodys_latch_any_more),
           TEST_CASE(an_address_that_no_relay_may_have_is_no_latch_either),
+          TEST_CASE(a_latch_that_has_nothing_to_wait_for_is_open_at_once),
           TEST_CASE(first_words_that_find_no_room_to_be_told_pass_and_are_told_by_the_next_ones),
           TEST_CASE(first_words_that_come_in_one_batch_all_pass_in_order_and_are_told_once),
           TEST_CASE(with_open_pairing_a_latch_is_made_and_undone_as_well),
