@@ -1010,7 +1010,7 @@ return {
       .. "        if (is_doubted)",
     put = "        if (is_doubted)",
     test = "unit/service/join",
-    name = "one_way_traffic_keeps_both_ends_alive",
+    name = "one_way_traffic_now_and_then_keeps_both_ends_alive",
   },
   {
     about = "of two relays that need a port each the first is kept when there is one",

@@ -201,6 +201,21 @@ TEST(one_way_traffic_keeps_both_ends_alive)
     world_close(w);
 }
 
+/* Each is the first one of its second, which is decided by another way than those after it. */
+TEST(one_way_traffic_now_and_then_keeps_both_ends_alive)
+{
+    unsigned a, b;
+
+    open_pair((const char *[]){"udp_relay_timeout=3s", NULL});
+    REQUIRE(world_relay(w, &client, &host, &a, &b));
+    for (int i = 0; i < 4; i++) {
+        world_advance(w, 2000);
+        CHECK_EQ(world_decide(w, "10.0.0.2:6000", a, NULL, NULL), MR_VERDICT_FORWARD);
+    }
+    CHECK_EQ(world_relays(w), 2);
+    world_close(w);
+}
+
 TEST(a_stale_peer_does_not_reach_who_plays_next)
 {
     unsigned a, b, c, d;
@@ -627,6 +642,7 @@ TEST_MAIN(
     TEST_CASE(connect_relay_to_oneself_is_an_echo_and_both_lines_come_here),
     TEST_CASE(without_two_ports_neither_is_kept), TEST_CASE(a_new_connect_relay_keeps_a_pair_alive),
     TEST_CASE(one_way_traffic_keeps_both_ends_alive),
+    TEST_CASE(one_way_traffic_now_and_then_keeps_both_ends_alive),
     TEST_CASE(a_stale_peer_does_not_reach_who_plays_next),
     TEST_CASE(when_all_free_ports_rest_the_one_freed_longest_ago_is_taken),
     TEST_CASE(lifetime_traffic_stops_at_its_limit_and_connect_relay_restarts_it),
