@@ -1830,6 +1830,15 @@ return {
     name = "a_mapped_source_is_ipv4_only_where_the_datagram_came_to_such_an_address",
   },
   {
+    about = "a PID in the name of a latched source undoes the latch",
+    guard = "who may undo a latch",
+    file = "src/service/registrar.c",
+    find = "    if (mr__session_is_near(p)) {\n        mr_address_unlatch",
+    put = "    if (true) {\n        mr_address_unlatch",
+    test = "unit/service/latch",
+    name = "a_pid_shown_in_the_name_of_a_latched_source_undoes_no_latch",
+  },
+  {
     about = "a PID in the name of a player whose connection has ended takes his relay away",
     guard = "who may move a relay that is nobody's",
     file = "src/service/registrar.c",

@@ -60,13 +60,22 @@ static void share_relay(struct service *s, struct session *p)
     }
 }
 
+/* It may have been anybody's latch, and is not any more, if his connection comes from that IP: a
+ * PID alone undoes none, its source may be forged. */
+static void unlatch(struct service *s, const struct session *p)
+{
+    if (mr__session_is_near(p)) {
+        mr_address_unlatch(s->mr, &p->addr);
+    }
+}
+
 static enum registrar_result first_address(struct service *s, struct session *p,
                                            const struct mr_addr *from, const struct mr_addr *local)
 {
     if (mr__session_set_address(s, p, from, local) < 0) {
         return MR_REGISTRAR_SILENT; /* he asks again in a tenth of a second */
     }
-    mr_address_unlatch(s->mr, from);
+    unlatch(s, p);
     share_relay(s, p);
     log_addressed(s, p, "address seen");
     reply(s, from, local, "OK");
@@ -164,7 +173,7 @@ static enum registrar_result moved(struct service *s, struct session *p, const s
     if (mr__session_set_address(s, p, from, local) < 0) {
         return MR_REGISTRAR_SILENT;
     }
-    mr_address_unlatch(s->mr, from); /* it may have been anybody's; his own went with the move */
+    unlatch(s, p); /* his own went with the move */
     if (!seat) {
         share_relay(s, p);
     }

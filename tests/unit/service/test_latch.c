@@ -206,6 +206,19 @@ TEST(an_address_that_another_player_registers_is_no_longer_a_latch)
     world_close(w);
 }
 
+TEST(a_pid_shown_in_the_name_of_a_latched_source_undoes_no_latch)
+{
+    open_pair(NULL);
+    CHECK_STR(way(HOST_NAT, clients), "10.0.0.2:6000 from host's port");
+    struct player forger = world_join(w, "10.0.0.66:5000", HOST_NAT);
+    CHECK_STR(way(HOST_NAT, clients), "10.0.0.2:6000 from host's port");
+    CHECK_STR(world_see(w, &forger, "10.0.0.66:6000"), "OK");
+    CHECK_STR(world_see(w, &forger, HOST_NAT), "OK");
+    CHECK_STR(way(HOST_NAT, clients), "10.0.0.2:6000 from host's port");
+    CHECK_STR(way("10.0.0.2:6000", hosts), "10.0.0.1:7000 from client's port");
+    world_close(w);
+}
+
 TEST(nobody_is_taken_for_a_player_who_has_a_name_of_his_own_or_is_not_let_in)
 {
     open_pair(NULL);
@@ -367,6 +380,7 @@ TEST_MAIN(
     TEST_CASE(a_player_whom_the_registrar_moves_is_where_he_has_registered),
     TEST_CASE(a_player_who_has_moved_is_recognized_from_his_new_ip_no_more_than_from_the_old_one),
     TEST_CASE(an_address_that_another_player_registers_is_no_longer_a_latch),
+    TEST_CASE(a_pid_shown_in_the_name_of_a_latched_source_undoes_no_latch),
     TEST_CASE(nobody_is_taken_for_a_player_who_has_a_name_of_his_own_or_is_not_let_in),
     TEST_CASE(a_source_that_no_player_may_have_is_not_recognized),
     TEST_CASE(an_address_that_was_thrown_out_is_nobody),
