@@ -125,7 +125,8 @@ int mr__privileges_give_up(const struct identity *who)
 
 int mr__privileges_can_read(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: a pipe must not wait for somebody who writes to it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0) {
         return -errno;

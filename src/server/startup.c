@@ -10,9 +10,11 @@
 #include "engine/moonrelay.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DOTENV_MAX = 1 << 20 }; /* a .env above it is no .env */
@@ -41,15 +43,35 @@ static int fail_memory(struct mr_server_error *err)
 
 /* ---- sources ----------------------------------------------------------------------------- */
 
+/* O_NONBLOCK: to open a pipe must not wait for somebody who writes to it. /dev/null is fine. */
+static int open_text(const char *path, FILE **out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int rc = fd < 0 ? -errno : 0;
+    struct stat st;
+
+    if (rc == 0 && fstat(fd, &st) < 0) {
+        rc = -errno;
+    } else if (rc == 0 && !S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) {
+        rc = S_ISDIR(st.st_mode) ? -EISDIR : -ENOTSUP;
+    }
+    *out = rc == 0 ? fdopen(fd, "r") : NULL;
+    rc = rc == 0 && !*out ? -errno : rc;
+    if (rc < 0 && fd >= 0) {
+        close(fd);
+    }
+    return rc;
+}
+
 /* 0 also when there is no such file. *text is for mr__free(). */
 static int read_text(const char *path, char **text, size_t *n)
 {
-    FILE *f = fopen(path, "re");
-    int rc = 0;
+    FILE *f;
+    int rc = open_text(path, &f);
 
     *text = NULL;
-    if (!f) {
-        return errno == ENOENT ? 0 : -errno;
+    if (rc < 0) {
+        return rc == -ENOENT ? 0 : rc;
     }
     *text = mr__alloc(1, DOTENV_MAX + 1);
     if (!*text) {
@@ -71,7 +93,7 @@ static int read_dotenv(struct startup_sources *s, struct mr_server_error *err)
     int rc = s->dotenv ? read_text(s->dotenv, &s->dotenv_text, &s->dotenv_n) : 0;
 
     return rc < 0 ? mr__startup_fail(err, MR_SERVER_EXIT_USAGE, rc, "cannot read %s: %s", s->dotenv,
-                                     mr_strerror(rc))
+                                     rc == -ENOTSUP ? "not a regular file" : mr_strerror(rc))
                   : 0;
 }
 
