@@ -9,7 +9,7 @@
 --   settings shows value and source                       (the_first_source_wins) every_key_is_shown_with_its_default
 --   noray's names                                         noray_names_configure_a_daemon
 --   .env: comments, export, quotes                        a_dotenv_file_is_read_as_shells_write_it
---   .env: a pipe, a directory                             a_dotenv_that_is_no_file_stops_the_start_and_nobody_waits_for_it
+--   .env: a pipe, a directory   a_dotenv_that_is_no_file_stops_the_start_and_nobody_waits_for_it
 --   unknown MOONRELAY_ or config key: did you mean        an_unknown_key_stops_the_start_with_a_suggestion
 --   unknown NORAY_ key: a warning                         an_unknown_noray_key_is_a_warning
 --   set twice with two values                             a_key_set_twice_with_two_values_is_named_at_start
