@@ -7,8 +7,11 @@
 --     { "quota", per_ip = 8, sessions_per_ip = 64, exceptions = { ["198.51.100.0/24"] = 400 } }
 --
 --   per_ip = 32          relays that one address may hold at once; 0: none
---   sessions_per_ip      sessions, counted by the address of the TCP connection; not set: no limit
+--   sessions_per_ip      sessions; not set: no limit
 --   exceptions = {}      net = number, instead of both; the longest match counts
+--
+-- Players are counted by the address of their TCP connection: the source of a PID may be forged, so
+-- that one could use up another's share, or take many. Strangers have no other than their datagram's.
 --
 -- Refuses with `full:ip/ADDRESS` and `full:sessions/ADDRESS`. C counts the slots and gives them back
 -- when a relay or session ends; they are kept over a reload. A hook costs a few us, however many
@@ -43,7 +46,8 @@ end
 ---@param ev relay.CreateEvent
 ---@return relay.Spec
 function quota.create(ev)
-  return { slots = { ["ip/" .. ev.addr.net] = exceptions:get(ev.addr.ip) or o.per_ip } }
+  local from = ev.session or ev.addr
+  return { slots = { ["ip/" .. from.net] = exceptions:get(from.ip) or o.per_ip } }
 end
 
 return quota

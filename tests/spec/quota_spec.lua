@@ -19,6 +19,18 @@ describe("quota", function()
     assert.is_true(t:connect(client(t, "10.0.0.2:4000"), h.session.oid, { mode = "relay" }).ok)
   end)
 
+  it("counts a player by his connection, not by the address that a PID was shown from", function()
+    local t = shipped.chain { "quota", per_ip = 2, exceptions = { ["10.5.0.0/16"] = 9 } }
+    local h = host(t)
+    local function forge(udp)
+      return t:connect(t:join { ip = "10.0.0.66", udp = udp }, h.session.oid, { mode = "relay" })
+    end
+    assert.is_true(forge("10.0.0.1:4001").ok and forge("10.5.0.1:4001").ok)
+    local j = forge("10.5.0.2:4001")
+    assert.same({ "full", "ip/10.0.0.66" }, { j.code, j.reason })
+    for i = 1, 2 do assert.is_true(t:connect(client(t, "10.0.0.1:500" .. i), h.session.oid, { mode = "relay" }).ok) end
+  end)
+
   it("gives a relay back when it ends, and counts over a reload", function()
     local t = shipped.chain { "quota", per_ip = 1 }
     local h = host(t)
