@@ -1839,6 +1839,15 @@ return {
     name = "a_pid_shown_in_the_name_of_a_latched_source_undoes_no_latch",
   },
   {
+    about = "a policy judges a player by whoever shows a PID in his name",
+    guard = "whose a stranger's address is",
+    file = "src/service/knock.c",
+    find = "latest ? mr__session_owner_at(s, &k->from, latest) : NULL",
+    put = "latest ? latest : NULL",
+    test = "unit/service/peers",
+    name = "a_policy_is_asked_about_the_player_and_not_about_a_pid_shown_in_his_name",
+  },
+  {
     about = "a PID in the name of a player whose connection has ended takes his relay away",
     guard = "who may move a relay that is nobody's",
     file = "src/service/registrar.c",

@@ -283,7 +283,9 @@ static void ask_create(struct service *s, struct knock *k,
                                         const struct hook_answer *answer))
 {
     const struct seat *target = mr__seat_of_relay(s, mr_relay_at(s->mr, k->port));
-    const struct session *sender = mr__session_at(s, &k->from);
+    const struct session *latest = mr__session_at(s, &k->from);
+    const struct session *sender =
+        latest ? mr__session_owner_at(s, &k->from, latest) : NULL; /* a PID may be forged */
     const struct session *owner = target ? mr__session_find(s, target->owner) : NULL;
     struct hook_session sender_view, target_view;
 

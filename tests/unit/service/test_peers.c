@@ -322,6 +322,22 @@ TEST(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players)
     world_close(w);
 }
 
+TEST(a_policy_is_asked_about_the_player_and_not_about_a_pid_shown_in_his_name)
+{
+    struct world *w = world_open((const char *[]){"latch_window=0", NULL});
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    struct player other = world_join(w, "10.0.0.3:5000", "10.0.0.3:4000");
+    struct player thief = world_join(w, "10.0.0.66:5000", "10.0.0.3:4000");
+    unsigned to_host = join_host(w, &p, &host, "10.0.0.2:4000");
+
+    world_answer(w, MR_HOOK_DROP, MR_HOOK_ADMIT);
+    world_answer(w, MR_HOOK_CREATE, MR_HOOK_ADMIT);
+    world_inject(w, "10.0.0.3:4000", to_host, 10);
+    CHECK(strstr(w->seen[MR_HOOK_CREATE], other.oid));
+    CHECK(!strstr(w->seen[MR_HOOK_CREATE], thief.oid));
+    world_close(w);
+}
+
 TEST(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there)
 {
     struct world *w = world_open(NULL);
@@ -348,6 +364,7 @@ TEST(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_ther
 
 TEST_MAIN(
     TEST_CASE(a_mapped_source_is_ipv4_only_where_the_datagram_came_to_such_an_address),
+    TEST_CASE(a_policy_is_asked_about_the_player_and_not_about_a_pid_shown_in_his_name),
     TEST_CASE(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there),
     TEST_CASE(a_pid_shown_in_a_players_name_before_he_has_a_relay_takes_none_away),
     TEST_CASE(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players),
