@@ -85,7 +85,8 @@ void mr__tables_init(struct tables *t, const struct tables_config *config, void 
     t->max_latches = config->max_latches;
     m += latches_bytes(config);
     mr__links_init(&t->latch_index, config->max_latches, &config->plane.key, m);
-    t->pair_pool = (struct tie_pool){.max = config->max_pairs, .free = MR__NONE};
+    t->pair_pool = (struct tie_pool){
+        .max = config->max_pairs, .reserved = config->reserved_pairs, .free = MR__NONE};
     t->raw_pool = (struct tie_pool){.max = config->max_raws, .free = MR__NONE};
     t->on_link = config->on_link;
     t->user = config->user;
@@ -547,6 +548,25 @@ static bool has_room(const struct tables *t, uint32_t n)
     return 2 * t->pair_pool.used + t->n_latches + n <= 2 * t->pair_pool.max;
 }
 
+/* Its echo, and nobody else. */
+static bool has_few(struct tables *t, uint32_t port)
+{
+    uint32_t first = *head_of(t, PAIR, port);
+
+    return first == MR__NONE || tie_at(t, PAIR, first >> 1)->next[first & 1] == MR__NONE;
+}
+
+/* Pairs grow with the square of those who all join each other, so some hundred relays could have
+ * all of them. The last ones are for pairs of which one side has none yet: a relay adds two to
+ * those, so they do not run out before the ports do where there are two for each. */
+static bool may_pair(struct tables *t, uint32_t a, uint32_t b)
+{
+    const struct tie_pool *pool = &t->pair_pool;
+
+    return has_room(t, 2) &&
+           (pool->used + (uint64_t)pool->reserved < pool->max || has_few(t, a) || has_few(t, b));
+}
+
 int mr__tables_pair(struct tables *t, mr_relay_id id_a, mr_relay_id id_b)
 {
     const struct relay *at = t->plane.relays.at;
@@ -561,7 +581,7 @@ int mr__tables_pair(struct tables *t, mr_relay_id id_a, mr_relay_id id_b)
     slot = pair_probe(t, a, b);
     if (t->pair_slots[slot])
         return 0;
-    if (!has_room(t, 2))
+    if (!may_pair(t, a, b))
         return -ENOSPC;
     entry = tie_add(t, PAIR, a, b);
     if (entry == MR__NONE)

@@ -43,6 +43,7 @@ typedef void (*mr__tables_on_link)(void *user, enum mr__link_op op, const struct
 struct tables_config {
     struct plane_config plane; /* max_links is not looked at: see mr__tables_max_links() */
     uint32_t max_pairs;
+    uint32_t reserved_pairs; /* the last ones, for relays that have none but their echo */
     uint32_t max_raws;
     uint32_t max_latches;       /* they also take links of pairs that are not there */
     mr__tables_on_link on_link; /* NULL: nobody listens */
@@ -85,7 +86,7 @@ struct raw_link {
 /* Entries of an array: those given back first, then those never used (so that a
  * table sized for the worst case touches no memory before it needs it). */
 struct tie_pool {
-    uint32_t max, used;
+    uint32_t max, used, reserved;
     uint32_t free;  /* list by next[0], MR__NONE ends it */
     uint32_t fresh; /* entries from here on were never used */
 };

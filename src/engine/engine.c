@@ -153,6 +153,7 @@ static int init_tables(struct mr *mr)
                   .max_own = 2 * (o->max_ports + OWN_DECLARED_MAX) + OWN_LOCAL_MAX,
                   .pairing = o->pairing == MR_PAIRING_OPEN ? MR__PAIRING_OPEN : MR__PAIRING_PAIRED},
         .max_pairs = o->max_pairs,
+        .reserved_pairs = mr->reserved_pairs,
         .max_raws = 2 * o->max_ports,
         .max_latches = o->max_ports,
         .on_link = mr__control_on_link,
@@ -232,8 +233,10 @@ static void init_fields(struct mr *mr, const struct mr_options *opts)
     mr->options = *opts;
     if (!mr->options.clock_ns)
         mr->options.clock_ns = system_clock;
-    if (mr->options.max_pairs == 0)
+    if (mr->options.max_pairs == 0) {
         mr->options.max_pairs = PAIRS_PER_PORT * mr->options.max_ports;
+        mr->reserved_pairs = mr->options.max_ports;
+    }
     mr->is_inline = opts->workers == 0;
     mr->worker_count = opts->workers == MR_WORKERS_AUTO ? mr__machine_cores()
                        : mr->is_inline                  ? 1

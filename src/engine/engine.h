@@ -112,7 +112,8 @@ struct mr {
     struct tables tables;
     struct limit_global global;
     uint32_t worker_count; /* struct workers; options.workers may be 0 */
-    int is_inline;         /* workers = 0 */
+    uint32_t reserved_pairs;
+    int is_inline; /* workers = 0 */
     struct worker *workers;
 
     /* One mapping, laid out by init_memory(). Workers read sockets and use shared. */

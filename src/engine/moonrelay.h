@@ -97,7 +97,7 @@ struct mr_options {
     enum mr_io io;
     enum mr_pairing pairing;
     uint32_t max_ports;           /* tables are sized for it; untouched parts cost nothing */
-    uint32_t max_pairs;           /* 0: four per port */
+    uint32_t max_pairs;           /* 0: four per port, see mr_pair() */
     uint32_t socket_buffer_bytes; /* receive and send buffer of every port */
     struct mr_limits limits;
     struct mr_hold_options hold;
@@ -356,7 +356,8 @@ MR_API mr_relay_id mr_relay_parse(const struct mr *mr, const char *text, size_t 
 
 /* ---------------------------------------------------------------- pairs and links */
 
-/* Lets two relays exchange datagrams; a == b is an echo. Idempotent. -ENOSPC: max_pairs.
+/* Lets two relays exchange datagrams; a == b is an echo. Idempotent. -ENOSPC: max_pairs; where that
+ * is 0 the last quarter is for relays that have no pair but their echo.
  * -EAFNOSUPPORT: the port of one cannot reach the other's peer. */
 MR_API MR_MUST_CHECK int mr_pair(struct mr *mr, mr_relay_id a, mr_relay_id b);
 MR_API int mr_unpair(struct mr *mr, mr_relay_id a, mr_relay_id b);

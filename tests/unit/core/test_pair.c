@@ -980,6 +980,33 @@ TEST(partners_are_listed_once_each)
     bed_close(&s.bed);
 }
 
+TEST(relays_that_all_join_each_other_leave_pairs_for_those_that_have_none)
+{
+    mr_relay_id id[8];
+    struct small s = {.config = {.max_pairs = 16, .reserved_pairs = 6, .max_raws = 4}};
+    unsigned made = 0;
+
+    bed_open(&s.bed, 8, MR__PAIRING_PAIRED);
+    bed_tables(&s.bed, &s.t, &s.config);
+    for (uint32_t i = 0; i < 5; i++) {
+        id[i] = create(&s, i, peer(i + 1));
+        mr__tables_pair(&s.t, id[i], id[i]);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        for (uint32_t k = 0; k < i; k++)
+            made += mr__tables_pair(&s.t, id[i], id[k]) == 1;
+    }
+    CHECK_EQ(made, 6u); /* five echoes, five free ones, and the first of the last one of them */
+    CHECK_EQ(mr__tables_pair(&s.t, id[4], id[3]), -ENOSPC);
+    for (uint32_t i = 5; i < 7; i++) {
+        id[i] = create(&s, i, peer(i + 1));
+        CHECK_EQ(mr__tables_pair(&s.t, id[i], id[i]), 1);
+        CHECK_EQ(mr__tables_pair(&s.t, id[i], id[0]), 1); /* a host who has many, too */
+    }
+    CHECK_EQ(mr__tables_pair(&s.t, id[6], id[5]), -ENOSPC);
+    bed_close(&s.bed);
+}
+
 TEST(impossible_sizes_have_no_memory_and_bad_questions_no_answer)
 {
     struct tables_config config = {.plane = {.ports = 0}, .max_pairs = 1};
@@ -1002,6 +1029,7 @@ TEST(impossible_sizes_have_no_memory_and_bad_questions_no_answer)
 }
 
 TEST_MAIN(
+    TEST_CASE(relays_that_all_join_each_other_leave_pairs_for_those_that_have_none),
     TEST_CASE(
         random_changes_leave_the_tables_and_a_replica_as_the_model_says_when_pairs_are_needed),
     TEST_CASE(random_changes_leave_the_tables_and_a_replica_as_the_model_says_when_pairing_is_open),

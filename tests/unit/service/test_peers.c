@@ -303,18 +303,46 @@ TEST(a_pid_shown_in_a_players_name_before_he_has_a_relay_takes_none_away)
     world_close(w);
 }
 
-/* Whose relay it is does not depend on whose command has made it. */
-TEST(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players)
+/* p is connected to a thief who shows his PID from the host's address, and then, if asked, to the
+ * host himself; the thief leaves. Returns where p's datagrams go. */
+static const char *made_for_a_thief(bool is_host_joined)
 {
+    static char to[MR_ADDR_TEXT_MAX];
     struct world *w = world_open(NULL);
     struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
     struct player thief = world_join(w, "10.0.0.66:5000", NULL);
     unsigned to_host = 0, to_p = 0;
-    char to[MR_ADDR_TEXT_MAX];
 
     host = world_join(w, "10.0.0.2:5000", "10.0.0.2:4000");
     CHECK_STR(world_see(w, &thief, "10.0.0.2:4000"), "OK");
     CHECK(world_relay(w, &p, &thief, &to_host, &to_p));
+    if (is_host_joined) {
+        CHECK(world_relay(w, &p, &host, &to_host, &to_p));
+    }
+    CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
+    CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, to, NULL), MR_VERDICT_FORWARD);
+    world_close(w);
+    return to;
+}
+
+/* Whose relay it is does not depend on whose command has made it. */
+TEST(a_relay_that_is_made_for_a_pid_shown_in_a_players_name_is_the_players)
+{
+    CHECK_STR(made_for_a_thief(true), "10.0.0.2:4000");
+    CHECK_STR(made_for_a_thief(false), "10.0.0.2:4000");
+}
+
+TEST(a_relay_that_a_pid_brings_to_a_players_address_is_the_players_once_he_joins)
+{
+    struct world *w = world_open(NULL);
+    struct player p = world_join(w, "10.0.0.1:5000", "10.0.0.1:4000"), host;
+    struct player thief = world_join(w, "10.0.0.66:5000", "10.0.0.66:4000");
+    unsigned to_host = 0, to_p = 0;
+    char to[MR_ADDR_TEXT_MAX];
+
+    host = world_join(w, "10.0.0.2:5000", "10.0.0.2:4000");
+    CHECK(world_relay(w, &p, &thief, &to_host, &to_p));
+    CHECK_STR(world_see(w, &thief, "10.0.0.2:4000"), "OK");
     CHECK(world_relay(w, &p, &host, &to_host, &to_p));
     CHECK_STR(world_see(w, &thief, "10.0.0.66:4000"), "OK");
     CHECK_EQ(world_decide(w, "10.0.0.1:4000", to_host, to, NULL), MR_VERDICT_FORWARD);
@@ -364,6 +392,7 @@ TEST(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_ther
 
 TEST_MAIN(
     TEST_CASE(a_mapped_source_is_ipv4_only_where_the_datagram_came_to_such_an_address),
+    TEST_CASE(a_relay_that_a_pid_brings_to_a_players_address_is_the_players_once_he_joins),
     TEST_CASE(a_policy_is_asked_about_the_player_and_not_about_a_pid_shown_in_his_name),
     TEST_CASE(a_player_whom_a_pid_alone_brings_to_anothers_address_speaks_for_nobody_there),
     TEST_CASE(a_pid_shown_in_a_players_name_before_he_has_a_relay_takes_none_away),
