@@ -405,7 +405,17 @@ static void check_fronts(const struct service *s)
     require(length(&s->fronts) == s->front_index.n);
 }
 
-/* Who speaks for another is where that one has registered, and is nobody himself. */
+/* Somebody has registered there whose connection comes from that IP. */
+static int is_somebodys(const struct service *s, const struct mr_addr *addr)
+{
+    const struct session *latest = mr__session_at(s, addr);
+    const struct session *owner = latest ? mr__session_owner_at(s, addr, latest) : NULL;
+
+    return owner && mr__session_is_near(owner);
+}
+
+/* Who speaks for another is where that one has registered, and is nobody himself: a PID that was
+ * shown from there may be forged. */
 static unsigned check_leg(const struct service *s, const struct seat *seat,
                           const struct seat *partner)
 {
@@ -418,7 +428,7 @@ static unsigned check_leg(const struct service *s, const struct seat *seat,
     require(mr_relay_info(s->mr, seat->relay, &info) == 0);
     require(mr_in_force(s->mr) < mr_seq(s->mr) || mr_is_linked(s->mr, partner->port, &seen));
     require(mr_pair_is_fresh(s->mr, seat->relay, partner->relay) == 1);
-    require(!mr__session_at(s, &seen));
+    require(!is_somebodys(s, &seen));
     require(is_same_ip(&info.peer, &seen));
     return 1;
 }
