@@ -235,7 +235,7 @@ static bool step_command(struct scene *s)
 
 static bool step_lookup(struct scene *s)
 {
-    return call(s, "ask", "localhost", "asked");
+    return call(s, "ask", "127.1", "asked"); /* a name that every machine's resolver knows */
 }
 
 static bool step_metrics(struct scene *s)
