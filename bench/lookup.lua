@@ -25,7 +25,17 @@ int clock_gettime(int clock, struct bench_timespec *out);
 
 local CLOCK_MONOTONIC = 1
 local DATA = ("x"):rep(64)
-local LITERAL, NAME = "127.0.0.1", "localhost"
+local LITERAL = "127.0.0.1"
+
+-- A machine without a hosts file knows no localhost; what is no literal is the resolver's all the same.
+local function a_name()
+  local hosts = io.open("/etc/hosts")
+  local text = hosts and hosts:read("*a") or ""
+  if hosts then hosts:close() end
+  return text:find("localhost", 1, true) and "localhost" or "127.1"
+end
+
+local NAME = a_name()
 
 local time = ffi.new("struct bench_timespec[1]")
 local function now_ms()
@@ -119,8 +129,8 @@ local function add_all()
     end
     if file then
       local command = ("'%s' %s'%s/bench/lookup.mjs' "):format(file, flags[name], root)
-      add(name .. " " .. version, command .. "literal")
-      add(name .. " " .. version .. ", a name", command .. "resolver")
+      add(name .. " " .. version, command .. LITERAL)
+      add(name .. " " .. version .. ", a name", command .. NAME)
     elseif not options.is_quick then
       io.stderr:write(name .. ": " .. version .. ", left out\n")
     end

@@ -2,13 +2,12 @@
 //
 // The program of lookup.lua for node, bun and deno: chained sends from an unconnected socket, each
 // started in the callback of the one before, with the lookup that node:dgram has by default.
-// Arguments: literal or resolver, sends, rounds, port. Prints the milliseconds of each round.
+// Arguments: host, sends, rounds, port. Prints the milliseconds of each round.
 import { Buffer } from "node:buffer";
 import dgram from "node:dgram";
 import process from "node:process";
 
-const [mode, sendsText, roundsText, portText] = process.argv.slice(2);
-const host = mode === "resolver" ? "localhost" : "127.0.0.1";
+const [host, sendsText, roundsText, portText] = process.argv.slice(2);
 const port = Number(portText);
 const sends = Number(sendsText);
 const data = Buffer.from("x".repeat(64));
