@@ -150,6 +150,10 @@ fresh
 plant core/planted.c "/* SPDX-License-Identifier: MIT */\nvoid f(void)\n{\n$(printf '    ;\\n%.0s' {1..70})}\n"
 caught a_function_over_seventy_lines_is_caught '73 lines, at most 70' "$style" "$work/tree"
 
+fresh
+touch "$work/tree/left.out"
+caught a_file_that_was_left_at_the_top_is_caught 'left.out: does not belong at the top' "$style" "$work/tree"
+
 # The list itself names a guard and a test here; the runner looks only in the tree that it lies in.
 guards() {
   rm -rf "$work/tree"
