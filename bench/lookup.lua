@@ -25,17 +25,6 @@ int clock_gettime(int clock, struct bench_timespec *out);
 
 local CLOCK_MONOTONIC = 1
 local DATA = ("x"):rep(64)
-local LITERAL = "127.0.0.1"
-
--- A machine without a hosts file knows no localhost; what is no literal is the resolver's all the same.
-local function a_name()
-  local hosts = io.open("/etc/hosts")
-  local text = hosts and hosts:read("*a") or ""
-  if hosts then hosts:close() end
-  return text:find("localhost", 1, true) and "localhost" or "127.1"
-end
-
-local NAME = a_name()
 
 local time = ffi.new("struct bench_timespec[1]")
 local function now_ms()
@@ -63,11 +52,22 @@ local function chain(host, sends, rounds, port)
 end
 
 if arg[1] == "chain" then
-  local mode, sends, rounds, port = arg[2], tonumber(arg[3]), tonumber(arg[4]), tonumber(arg[5])
-  return chain(mode == "resolver" and NAME or LITERAL, sends, rounds, port)
+  return chain(arg[2], tonumber(arg[3]), tonumber(arg[4]), tonumber(arg[5]))
 end
 
 -- ---- the driver --------------------------------------------------------------------------------
+
+local LITERAL = "127.0.0.1"
+
+-- A machine without a hosts file knows no localhost; what is no literal is the resolver's all the same.
+local function a_name()
+  local hosts = io.open("/etc/hosts")
+  local text = hosts and hosts:read("*a") or ""
+  if hosts then hosts:close() end
+  return text:find("localhost", 1, true) and "localhost" or "127.1"
+end
+
+local NAME = a_name()
 
 local options = { rounds = 5, sends = 10000, passes = 5, is_quick = false }
 do
@@ -121,7 +121,7 @@ local function add_all()
   local flags = { node = "", bun = "", deno = "run --allow-all --quiet " }
   add("sendto(2) in a loop, C", bench .. "bare")
   add("moonrelay, C", bench .. "c")
-  add("moonrelay, Lua", ours .. "literal")
+  add("moonrelay, Lua", ours .. LITERAL)
   for _, name in ipairs { "node", "bun", "deno" } do
     local file, version = find(name)
     if options.is_quick then
@@ -136,7 +136,7 @@ local function add_all()
     end
   end
   add("moonrelay, C, a name", bench .. "resolver")
-  add("moonrelay, Lua, a name", ours .. "resolver")
+  add("moonrelay, Lua, a name", ours .. NAME)
 end
 
 local function measure(program, port)
